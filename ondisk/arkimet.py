@@ -110,7 +110,9 @@ def adopt(
         built, told, segments = _plan(directory, config or {})
         planned = Report(str(directory.path), segments=[told, *segments])
         planned.sort()
-        _check_plain(planned)
+        if packed := planned.held:
+            what = f"{counted(len(packed), 'segment', 'is')} compressed, or in a .tar or .zip; nothing was changed"
+            raise StateError(what, hint=packed[0].reasons[-1], segment=packed[0].segment, report=planned)
         if dry_run:
             return planned
         with WritersLock(directory, built.lock_timeout).hold("adopt"):
@@ -123,14 +125,6 @@ def adopt(
     report.segments.append(told)
     report.sort()
     return report
-
-
-def _check_plain(report: Report) -> None:
-    """Raise unless all segments are plain; the error's context has the report."""
-    if packed := report.held:
-        first = packed[0]
-        problem = f"{counted(len(packed), 'segment', 'is')} compressed, or in a .tar or .zip; nothing was changed"
-        raise StateError(problem, hint=first.reasons[-1], segment=first.segment, report=report)
 
 
 def _plan(directory: Directory, given: Mapping[str, Any]) -> tuple[DatasetConfig, Done, list[Diagnosis]]:
@@ -153,7 +147,6 @@ def _plan(directory: Directory, given: Mapping[str, Any]) -> tuple[DatasetConfig
 
 
 def _planned(directory: Directory, name: str, config: DatasetConfig) -> Diagnosis:
-    """Return what would be done with a segment."""
     plain, packed = _parted(name)
     if packed:
         how = _UNPACK[packed].format(shell_words(directory.path / plain))
@@ -249,7 +242,6 @@ def _configuration(
 
 
 def _names(value: str) -> list[str]:
-    """Return the names of a list with commas, in lower case."""
     return [name.strip().lower() for name in value.split(",") if name.strip()]
 
 

@@ -290,14 +290,7 @@ def _wrong(value: object, kind: FieldType) -> InvalidInput:
     return InvalidInput(f"{shown(value)} is {actual}, the field is declared {kind}")
 
 
-_NAMES = {
-    int: "an integer",
-    float: "a real",
-    str: "a text",
-    bool: "a boolean",
-    bytes: "bytes",
-    datetime: "a timestamp",
-}
+_NAMES = {int: "an integer", float: "a real", str: "a text", bool: "a boolean", bytes: "bytes", datetime: "a timestamp"}
 
 
 _CANONICAL: dict[FieldType, Callable[[Any], int | float | str | bytes]] = {

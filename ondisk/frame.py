@@ -51,7 +51,6 @@ class FirstKey:
         return -1 if found is None else found.start()
 
     def count(self, data: bytes) -> int:
-        """Return how often it is in `data`."""
         content = self.content
         return data.count(content) if isinstance(content, bytes) else sum(1 for _ in content.finditer(data))
 
@@ -104,7 +103,6 @@ def encode(payloads: Sequence[bytes]) -> list[bytes]:
 
 
 def _encode(payload: bytes, size: int) -> bytes:
-    """Return the frame of a payload, which is copied only once."""
     begin = _LENGTH.pack(size)
     return b"".join((begin, payload, _FOOTER.pack(crc32(payload, crc32(begin)), size)))
 
@@ -122,10 +120,7 @@ def decode(frame: bytes) -> bytes | memoryview:
 
 
 def decode_many(frames: Sequence[bytes]) -> Sequence[bytes | memoryview]:
-    """Return the payloads of whole frames, as `decode` does; the error's context has the `position` of the damaged one.
-
-    Cost: half that of `scan`, which has to find where frames begin.
-    """
+    """Return the payloads of whole frames, in half the time of `scan`; FrameCorrupt has a `position`."""
     sizes = list(map(len, frames))
     is_large = max(sizes, default=0) >= _LARGE
     whole: Sequence[bytes | memoryview] = [memoryview(each) for each in frames] if is_large else frames
@@ -144,10 +139,7 @@ def decode_many(frames: Sequence[bytes]) -> Sequence[bytes | memoryview]:
 
 
 def scan(data: bytes | memoryview, *, max_size: int, base: int = 0) -> Scan:
-    """Return the frames in `data`, up to its end or to damage, in one pass; `base`: logical offset of `data[0]`.
-
-    The last one may be incomplete. Frames longer than `max_size` are damage, before they are read.
-    """
+    """Return the frames in `data`, whose last may be cut, up to damage; `base`: offset of the first byte."""
     payloads: list[bytes | memoryview] = []
     offsets: list[int] = []
     # A footer and the length after it are unpacked together; only after the last footer there may be no length.
@@ -182,28 +174,18 @@ def has_two_lengths(data: bytes | memoryview, max_size: int) -> bool:
 
 
 def find_next(
-    data: bytes,
-    first_key: FirstKey,
-    *,
-    max_size: int,
-    is_end: bool,
-    believed: int,
-    in_blocks: bool = False,
+    data: bytes, first_key: FirstKey, *, max_size: int, is_end: bool, believed: int, in_blocks: bool = False
 ) -> int | None:
-    """Find the frame after a damaged one, which is at the begin of `data`.
+    """Find the frame after a damaged one at the begin of `data`; None if these are too short to decide.
 
     The data of a damaged frame may themselves contain frames. These are not found if a length of the damaged frame is
     intact, or if a frame that contains them ends later in `data`.
 
     Args:
-        first_key: what follows the first byte of every payload.
         is_end: nothing follows `data`.
         believed: consecutive whole frames that have so many bytes together are found. Fewer may be content of the
             damaged frame.
         in_blocks: no frame crosses the end of a block, so a frame that claims to end after `data` is damaged, not torn.
-
-    Returns:
-        The index of the next whole frame; None if `data` are too short to decide, or nothing whole follows.
 
     Cost: linear; checksums of places that only look like frames are computed for at most four times the bytes.
     """
@@ -285,7 +267,6 @@ def walk_back(data: bytes, *, max_size: int) -> int:
 
 
 def is_whole(data: bytes, at: int, max_size: int) -> bool:
-    """Return whether a whole frame begins at an index."""
     return _fault(data, at, max_size) is None
 
 

@@ -123,7 +123,6 @@ def matches(field: str, text: str, item: str) -> bool:
 
 
 def _style(field: str, text: str) -> tuple[str, str]:
-    """Return the style of an expression, and what follows it without a comma."""
     known = _STYLES.get(field, ())
     found = re.match(r"\s*([A-Za-z0-9]+)\s*(?=[,:]|$),?", text, re.ASCII)
     if found is None or found[1] not in known:
@@ -164,11 +163,7 @@ def _check_numbers(positions: Sequence[str]) -> None:
 
 
 def _has(
-    item: str,
-    style: str,
-    wanted: Mapping[int, int | str],
-    pairs: Mapping[str, int | str],
-    omitted: Sequence[str],
+    item: str, style: str, wanted: Mapping[int, int | str], pairs: Mapping[str, int | str], omitted: Sequence[str]
 ) -> bool:
     found = _ITEM.fullmatch(item)
     if found is None or found[1] != style:
@@ -223,7 +218,6 @@ def _elevations(rest: str) -> Test:
 
 
 def _span(text: str) -> Span:
-    """Return a duration such as `6h`, `+72h` or `0`; raise InvalidInput if it is not one."""
     found = _DURATION.fullmatch(text)
     if found is not None:
         amount, unit = int(found[1]), found[2]

@@ -44,10 +44,7 @@ def dump_bytes(value: bytes) -> bytes:
 
 
 def to_json(value: Any, max_depth: int) -> Any:
-    """Return a value that JSON can contain; `from_json` converts it back.
-
-    Raises InvalidInput of a type or key that `from_json` would not restore, LimitExceeded if it nests too deep.
-    """
+    """Return a value that JSON can hold, which `from_json` converts back; raise InvalidInput, or LimitExceeded."""
     kind = type(value)
     if kind is str:
         if value.isascii() or is_unicode(value):

@@ -91,14 +91,11 @@ class KeyRing:
 
     def newest(self, size: int) -> Key:
         """Return the key that encrypts new data: the last of this length; raise KeyMissing if there is none."""
-        for key in reversed(self._keys.values()):
-            if len(key.secret) == size:
-                return key
-        raise KeyMissing(f"there is no key of {size} bytes in {self.source}", hint=_GIVE)
+        return self.of_size(size)[0]
 
-    def of_size(self, size: int) -> list[bytes]:
-        """Return the secrets of a length, the newest first, for data that name no key; or raise KeyMissing."""
-        found = [key.secret for key in reversed(self._keys.values()) if len(key.secret) == size]
+    def of_size(self, size: int) -> list[Key]:
+        """Return the keys of a length, the newest first, for data that name none; raise KeyMissing if there is none."""
+        found = [key for key in reversed(self._keys.values()) if len(key.secret) == size]
         if not found:
             raise KeyMissing(f"there is no key of {size} bytes in {self.source}", hint=_GIVE)
         return found
@@ -110,10 +107,7 @@ _failed: tuple[str, float, ConfigError] | None = None  # a command, and when and
 
 
 def use(keys: KeyRing | str | os.PathLike[str] | None) -> None:
-    """Set the keys of this process, or the path of a key file, which is read at once; None: those of the environment.
-
-    Raises ConfigError if the file cannot be used.
-    """
+    """Set the keys of this process, or read them from a file; None: those of the environment; raise ConfigError."""
     global _chosen, _known, _failed
     _chosen = keys if keys is None or isinstance(keys, KeyRing) else of_file(keys)
     _known = _failed = None
@@ -219,10 +213,7 @@ def _parsed(text: str, source: str) -> Iterator[Key]:
 
 
 def read_token(path: str | os.PathLike[str]) -> bytes:
-    """Return the token that clients of a server send: the only line of a file that only its owner can read.
-
-    Raises ConfigError, which does not show it.
-    """
+    """Return the token that clients of a server send: the only line of a private file; raise ConfigError without it."""
     source = f"the token file {os.fspath(path)!r}"
     content = read_private(path, source).strip()
     if not _TOKEN.fullmatch(content):

@@ -36,10 +36,7 @@ def offset_of(text: str) -> timedelta | None:
 
 
 def to_utc(local: datetime, zone: tzinfo) -> datetime:
-    """Return the UTC time of a local time, which has no zone of its own.
-
-    Raises InvalidInput if a clock of this zone never shows the time, or twice, or it is not in the years 1 to 9999.
-    """
+    """Return the UTC time of a local time; raise InvalidInput if the zone's clocks never show it, or twice."""
     moments = moments_of(local, zone)
     if len(moments) == 1:
         return moments[0]

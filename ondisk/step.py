@@ -58,7 +58,6 @@ class Interval(NamedTuple):
         return Interval(max(self.begin, other.begin), min(self.end, other.end))
 
     def __or__(self, other: Interval) -> Interval:
-        """Return the shortest interval that contains both."""
         return Interval(min(self.begin, other.begin), max(self.end, other.end))
 
     @classmethod
@@ -211,11 +210,7 @@ def in_order(segment: str) -> tuple[bool, bool, int, str]:
 
 
 def interval_of(segment: str, step: Step) -> Interval | None:
-    """Return the times that data in a segment with this name may have, or None if it fits no step.
-
-    Args:
-        step: the dataset's step. An archived segment may have another one; if its stem fits several, this one wins.
-    """
+    """Return the times of a segment by its name, which, if archived, may fit another step than this; else None."""
     stem = inner_of(segment).rpartition(".")[0]
     steps = [step, *Step] if place_of(segment) else [step]
     return next((found for each in steps if (found := each.interval(stem))), None)

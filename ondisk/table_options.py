@@ -30,7 +30,7 @@ _DELIMITERS = frozenset(",;|:!#$%&*/<=>?@^_`~ ") | {"\t"}
 
 
 class TableArguments(TypedDict, total=False):
-    """The options of an append that are about the rows of a table, as arguments; `TableOptions` explains them."""
+    """The options of an append that are about the rows of a table, as arguments; `_Values` explains them."""
 
     time: str | None
     time_format: str | None
@@ -47,37 +47,28 @@ class TableArguments(TypedDict, total=False):
 
 
 class _Values(NamedTuple):
-    time: str | None = None
-    time_format: str | None = None
+    # `CSV`: for CSV only
+    time: str | None = None  # the column, or the key of JSON lines, that becomes the reftime; None for `reftime`
+    time_format: str | None = None  # as `datetime.strptime` takes it, or unix, unix-ms; None for ISO 8601
+    # the zone of times without an offset: a name such as Europe/Rome, UTC, or an offset such as +01:00
     tz: str | None = None
+    # `INFER` if the order of the rows decides about local times that occur twice when clocks are put back; see
+    # `ondisk.tables.table_input`. `RAISE` or None to refuse these rows
     ambiguous: str | None = None
-    null: Sequence[str] = ()
+    null: Sequence[str] = ()  # texts of cells that mean that there is no value; an empty cell always does; CSV
+    # the character between cells, or `BLANKS`; None for a comma, or a tab in a `.tsv`; CSV
     delimiter: str | None = None
-    decimal: str | None = None
+    decimal: str | None = None  # the mark before the decimals of numbers, a point or a comma; None for a point; CSV
+    # the sign between each three digits of numbers, one of `THOUSANDS`; None for none; CSV
     thousands: str | None = None
-    header: Sequence[str] = ()
-    skip_lines: int | None = None
-    comment: str | None = None
-    encoding: str | None = None
+    header: Sequence[str] = ()  # the names of the columns, if the first line has none; CSV
+    skip_lines: int | None = None  # how many lines precede the names of the columns; None for none; CSV
+    comment: str | None = None  # with what lines begin that are to be ignored, such as #; None for none; CSV
+    encoding: str | None = None  # how the text is encoded, as `codecs.lookup` knows it; None for UTF-8; CSV
 
 
 class TableOptions(_Values):
     """The options of an append that are about the rows of a table.
-
-    Attributes:
-        time: the column, or the key of JSON lines, that becomes the reftime; None for `reftime`.
-        time_format: as `datetime.strptime` takes it, or unix, unix-ms; None for ISO 8601.
-        tz: the zone of times without an offset: a name such as Europe/Rome, UTC, or an offset such as +01:00.
-        ambiguous: `INFER` if the order of the rows decides about local times that occur twice when clocks are put back;
-            see `ondisk.tables.table_input`. `RAISE` or None to refuse these rows.
-        null: texts of cells that mean that there is no value; an empty cell always does. For CSV only.
-        delimiter: the character between cells, or `BLANKS`; None for a comma, or a tab in a `.tsv`. For CSV only.
-        decimal: the mark before the decimals of numbers, a point or a comma; None for a point. For CSV only.
-        thousands: the sign between each three digits of numbers, one of `THOUSANDS`; None for none. For CSV only.
-        header: the names of the columns, if the first line has none. For CSV only.
-        skip_lines: how many lines precede the names of the columns; None for none. For CSV only.
-        comment: with what lines begin that are to be ignored, such as #; None for none. For CSV only.
-        encoding: how the text is encoded, as `codecs.lookup` knows it; None for UTF-8. For CSV only.
 
     Use `_replace` for a copy with other options, which are checked, too.
 

@@ -16,6 +16,7 @@ PACKAGE = TESTS.parent / "ondisk"
 FLOORS = [
     "errors",
     "named_tuple",
+    "batched",
     "items",
     "malloc",
     "filesystem",
@@ -164,17 +165,14 @@ TESTED_ELSEWHERE = {
     "backends/elliptics/objects.py": "backends/elliptics/test_backend.py",
     "backends/elliptics/settings.py": "backends/elliptics/test_backend.py",
     "backup/point.py": "backup/test_target.py",
-    "backup/segment_copies.py": "backup/test_copy.py",
     "cli/about.py": "cli/test_info.py",  # and scan
     "cli/arguments.py": "cli/test_cli.py",
     "cli/backups.py": "cli/test_backup.py",
     "cli/dataset.py": "cli/test_cli.py",
     "cli/maintenance.py": "cli/test_fix.py",  # and check, repack, archive, maintain
     "cli/matching.py": "cli/test_query.py",  # and summary, delete
-    "cli/output_json.py": "cli/test_docs.py",  # every shape in docs/cli.md
-    "cli/output_text.py": "cli/test_query.py",
     "cli/pipeline.py": "pipeline/test_run.py",  # with and without Spark
-    "cli/progress.py": "cli/test_check.py",
+    "cli/output.py": "cli/test_docs.py",  # every shape in docs/cli.md
     "cli/replication.py": "cli/test_replicate.py",  # and token
     "cli/reports.py": "cli/test_check.py",  # and fix, repack, maintain
     "cli/shells.py": "cli/test_completion.py",  # and spark-jar
@@ -229,7 +227,6 @@ TESTED_ELSEWHERE = {
     "table_options.py": "tables/test_csv_input.py",
     "server/answers.py": "server/test_app.py",
     "server/asked.py": "server/test_app.py",
-    "server/limits.py": "server/test_docs.py",
     "server/pages/arrow_points.py": "server/pages/test_points.py",
     "server/pages/render.py": "server/pages/test_routes.py",
     "server/pages/views.py": "server/pages/test_routes.py",

@@ -38,7 +38,7 @@ def test_a_ring_has_the_keys_of_its_lines():
     assert ring.secret(7, 32) == LONG
     assert ring.newest(16).id == 9
     assert ring.newest(32).id == 7
-    assert ring.of_size(16) == [SHORT[::-1], SHORT]
+    assert [each.secret for each in ring.of_size(16)] == [SHORT[::-1], SHORT]
 
 
 @pytest.mark.parametrize("how", ["file", "variable", "command", "argument", "ring"])
@@ -55,7 +55,7 @@ def test_every_source_returns_the_same_keys(how, tmp_path, environment):
             keys.use(path)
         case "ring":
             keys.use(KeyRing.parse(LINES, "a test"))
-    assert keys.current().of_size(16) == [SHORT[::-1], SHORT]
+    assert [each.secret for each in keys.current().of_size(16)] == [SHORT[::-1], SHORT]
 
 
 def test_a_changed_environment_is_read_again(environment):
@@ -160,7 +160,7 @@ def test_a_command_that_fails_is_not_run_again_at_once(environment, tmp_path, mo
     with pytest.raises(ConfigError, match="ended with 3"):
         keys.current()
     monkeypatch.setattr(keys, "_PAUSE", 0)
-    assert keys.current().of_size(16) == [SHORT]
+    assert [each.secret for each in keys.current().of_size(16)] == [SHORT]
 
 
 def test_the_command_is_run_without_a_shell(environment, tmp_path):
@@ -177,7 +177,12 @@ def test_what_is_no_key_file_is_refused(make, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "ask", [lambda ring: ring.secret(1, 16), lambda ring: ring.newest(32), lambda ring: ring.of_size(16)]
+    "ask",
+    [
+        lambda ring: ring.secret(1, 16),
+        lambda ring: ring.newest(32),
+        lambda ring: ring.of_size(16),
+    ],
 )
 def test_a_missing_key_is_an_error_with_a_code_of_its_own(ask):
     with pytest.raises(KeyMissing) as caught:

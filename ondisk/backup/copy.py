@@ -4,26 +4,360 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from ondisk.backup.point import DATASET, SEGMENTS, Part, Point, Problem, SegmentCopy, measured, time_of, write_lines
-from ondisk.backup.segment_copies import Counts, SegmentCopies
+from ondisk.backup.point import (
+    DATASET,
+    SEGMENTS,
+    Kept,
+    Part,
+    Point,
+    Problem,
+    SegmentCopy,
+    holds,
+    measured,
+    reason_of,
+    runs,
+    time_of,
+    write_lines,
+)
 from ondisk.backup.target import Target
+from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.away import away_in
 from ondisk.dataset.layout import CONFIG
-from ondisk.errors import DiskFull, IntegrityError, InvalidInput, LockError, shown
-from ondisk.filesystem import Directory
+from ondisk.dataset.read import DatasetReader
+from ondisk.errors import (
+    DiskFull,
+    DurabilityLost,
+    FrameCorrupt,
+    IntegrityError,
+    InvalidInput,
+    LockError,
+    NotFound,
+    StorageError,
+    shown,
+)
+from ondisk.filesystem import Directory, ReadableFile
+from ondisk.formats import Format, find
 from ondisk.formats.diskqueue.state import NAME as STATE
-from ondisk.index import INDEX, Snapshot, copied, segment_rows
+from ondisk.index import INDEX, Segment, Snapshot, copied, segment_rows
 from ondisk.index.connection import damaged, sqlite_errors
+from ondisk.segments.dir import METADATA, MetadataEntry, MetadataFile, file_name, files_of, seen_in
+from ondisk.segments.facts import Committed, Seen, checksum_of, tail_of
 from ondisk.segments.places import closed, outside
+from ondisk.step import place_of
 
+UNREADABLE = (IntegrityError, NotFound, StorageError, FileNotFoundError)
+"""What reading a segment raises that is damaged, or not there."""
+
+_NAME = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9a-f]{8})")
 _TRIES = 1000
 _LIMIT = 16 * 1024 * 1024  # bytes of a file beside the segments
+
+
+@dataclass(slots=True)
+class Counts:
+    copied: int = 0  # how many segments had something to copy
+    bytes: int = 0  # that were copied
+    problems: list[Problem] = field(default_factory=list)  # the segments that are damaged or missing
+
+
+class SegmentCopies:
+    """Copies the segments of a part.
+
+    Args:
+        earlier: the copies of the last point, in the order of the names of their segments.
+        counts: is added to.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        part: str,
+        opened: Opened,
+        snapshot: Snapshot,
+        earlier: Iterator[SegmentCopy],
+        counts: Counts,
+    ) -> None:
+        self._target = target
+        self._root = f"segments/{part}"
+        self._directory = opened.index.directory
+        self._config: DatasetConfig = opened.index.config
+        self._snapshot = snapshot
+        self._away = {each.name for each in away_in(snapshot)}  # of these, the copies of earlier points suffice
+        # Of its own: a file that is removed stays readable for who has it open, and this would hide that it is missing.
+        self._reader = DatasetReader(self._directory, self._config)
+        self._earlier = earlier
+        self._before: SegmentCopy | None = next(earlier, None)
+        self._counts = counts
+        self._formats: dict[str, Format] = {}
+
+    def copies(self, progress: Callable[[str], None]) -> Iterator[SegmentCopy]:
+        """Copy what the backup does not have yet; yield the copy of each segment, in the order of their names."""
+        for segment, damage, *_ in segment_rows.all_segments(self._snapshot):
+            progress(segment.name)
+            before, count, problems = self._earlier_of(segment.name), self._counts.bytes, len(self._counts.problems)
+            format = self._format(segment.format)
+            copy = (self._folder if format.is_dir else self._file)(segment, format, before)
+            if damage is not None and not format.is_dir and len(self._counts.problems) == problems:
+                self._report_known(segment, format, damage)
+            self._counts.copied += self._counts.bytes > count
+            yield replace(copy, count=segment_rows.count_of(self._snapshot, segment))
+
+    def _earlier_of(self, name: str) -> SegmentCopy | None:
+        """Return the copy of a segment in the last point. Called in the order of names."""
+        while self._before is not None and self._before.segment < name:
+            self._before = next(self._earlier, None)
+        return self._before if self._before is not None and self._before.segment == name else None
+
+    def _format(self, name: str) -> Format:
+        if name not in self._formats:
+            self._formats[name] = find(name)(self._config)
+        return self._formats[name]
+
+    def _report(self, segment: Segment, reason: str, kept: Kept) -> None:
+        self._counts.problems.append(Problem(segment.name, reason, kept))
+
+    def _report_known(self, segment: Segment, format: Format, damage: str) -> None:
+        """Report the damage that the index knows, of a segment that can be copied.
+
+        If its bytes are those that the index describes, a fix has accepted what is left, and this is what was copied.
+        """
+        try:
+            is_accepted = segment.committed(format.mutable).is_whole_in(self._reader.file_of(segment)) is True
+        except UNREADABLE:
+            is_accepted = False
+        self._report(segment, damage, Kept.DAMAGED if is_accepted else Kept.WHOLE)
+
+    def _file(self, segment: Segment, format: Format, before: SegmentCopy | None) -> SegmentCopy:
+        """Copy a concat segment: its committed bytes, with the header that an append has since changed."""
+        committed, facts = segment.committed(format.mutable), segment.facts
+        file: ReadableFile | None = None
+        problem, checksum, kept = "", facts.checksum, Kept.WHOLE
+        mark, once = format.seal(segment.end), before is None or before.once
+        try:
+            file = opened = self._reader.file_of(segment)
+            if checksum is None:
+                kept = Kept.WHOLE if committed.seen_in(opened, opened.stat()) is Seen.UNTOUCHED else Kept.UNPROVEN
+                checksum = checksum_of(opened, committed.size, committed.mutable)
+            if segment.shared and opened.read(committed.size, len(mark)) != mark:
+                mark = b""  # Beats has not ended it
+            once = not format.may_continue(lambda: opened, segment.end, is_exact=False)
+        except UNREADABLE as error:
+            problem = reason_of(error)
+        copy = SegmentCopy(segment.name, segment.id, committed.size, kept, tail=facts.tail, recorded=facts.checksum,
+                           zeros=(format.mutable.start, format.mutable.stop), mark=mark.hex(), once=once,
+                           stored=committed.size, checksum=checksum or 0, total=committed.size)  # fmt: skip
+        copy = replace(copy, file=self._name(copy))
+        if checksum is not None and self._target.has(f"{self._root}/{copy.file}", committed.size):
+            if problem and place_of(segment.name) not in self._away:
+                self._report(segment, problem, copy.kept)
+            return copy
+        if file is not None and (problem := self._copied(segment, format, committed, copy, file)) == "":
+            return copy
+        return self._doubtful(segment, committed, copy, problem)
+
+    def _copied(
+        self, segment: Segment, format: Format, committed: Committed, copy: SegmentCopy, source: ReadableFile
+    ) -> str:
+        """Copy the file of a segment; return what is wrong with it, or an empty text.
+
+        If some of its bytes are damaged, an earlier copy of the same generation may have them: bytes of a generation
+        change only at their end.
+        """
+        path = f"{self._root}/{copy.file}"
+        problem = ""
+        with self._target.stage(path) as staged:
+            try:
+                staged.copy(source, 0, committed.size, 0)
+            except (EOFError, StorageError) as error:
+                if isinstance(error, DiskFull | DurabilityLost):
+                    raise
+                problem = reason_of(error)
+            is_whole = not problem and copy.is_in(staged)
+            if not is_whole:
+                problem = problem or "its bytes do not have the checksum that was recorded for them"
+                if (other := self._newest(segment, same=True)) is not None:
+                    name, size, _ = other
+                    earlier = self._target.directory.open_to_read(f"{self._root}/{name}")
+                    staged.copy(earlier, 0, min(size, committed.size), 0)
+                    is_whole = copy.is_in(staged)
+            if (patch := format.patch(segment.end)) is not None:  # an append may have changed it since
+                staged.write(patch.position, patch.content)
+        if not is_whole:
+            self._target.drop(path)
+            return problem
+        self._keep(path, committed.size)
+        if problem:
+            self._report(segment, problem, Kept.WHOLE)
+        return ""
+
+    def _doubtful(self, segment: Segment, committed: Committed, copy: SegmentCopy, problem: str) -> SegmentCopy:
+        """Return what the backup keeps of a segment that is damaged or missing."""
+        copy = replace(copy, kept=Kept.MISSING, file="", stored=0, checksum=0, total=0, problem=problem)
+        if (other := self._newest(segment, same=False)) is not None:
+            name, size, checksum = other
+            copy = replace(copy, kept=Kept.OLDER, file=name, stored=size, checksum=checksum, total=size)
+        else:
+            path = f"{self._root}/{segment.name}"
+            try:
+                source = self._directory.open_to_read(segment.name)
+                size = min(source.size(), committed.size)
+                with self._target.stage(path) as staged:
+                    staged.copy(source, 0, size, 0)
+                    checksum = checksum_of(staged, size, committed.mutable)
+                copy = replace(copy, kept=Kept.DAMAGED, stored=size, checksum=checksum, total=size)
+                copy = replace(copy, file=f"{self._name(copy)}.damaged")
+                if self._target.has(f"{self._root}/{copy.file}", size):
+                    self._target.drop(path)
+                else:
+                    self._keep(path, size, f"{self._root}/{copy.file}")
+            except (EOFError, *UNREADABLE) as error:
+                if isinstance(error, DiskFull | DurabilityLost):
+                    raise
+                self._target.drop(path)
+                copy = replace(copy, kept=Kept.MISSING, file="", stored=0, checksum=0, total=0)
+        self._report(segment, problem, copy.kept)
+        return copy
+
+    def _newest(self, segment: Segment, *, same: bool) -> tuple[str, int, int] | None:
+        folder, _, last = segment.name.rpartition("/")
+        place = f"{self._root}/{folder}" if folder else self._root
+        found: list[tuple[int, int, str, str]] = []
+        for name in self._target.directory.names(place):
+            matched = _NAME.fullmatch(name.removeprefix(f"{last}.")) if name.startswith(f"{last}.") else None
+            if matched and (not same or int(matched[1]) == segment.id):
+                found.append((int(matched[1]), int(matched[2]), matched[3], name))
+        for _, size, checksum, name in sorted(found, reverse=True):
+            file = self._target.directory.open_to_read(f"{place}/{name}")
+            zeros = self._format(segment.format).mutable
+            if file.size() == size and checksum_of(file, size, zeros) == int(checksum, 16):
+                return f"{folder}/{name}" if folder else name, size, int(checksum, 16)
+        return None
+
+    def _name(self, copy: SegmentCopy) -> str:
+        return f"{copy.segment}.{copy.generation}.{copy.stored}.{copy.checksum:08x}"
+
+    def _keep(self, path: str, size: int, name: str | None = None) -> None:
+        self._target.keep(path, name)
+        self._counts.bytes += size
+
+    def _folder(self, segment: Segment, format: Format, before: SegmentCopy | None) -> SegmentCopy:
+        """Copy a dir segment: the files and the entries that it had at the commit."""
+        end, facts = segment.end, segment.facts
+        copy = SegmentCopy(segment.name, segment.id, end.size, Kept.WHOLE, tail=facts.tail, recorded=facts.checksum,
+                           length=end.length)  # fmt: skip
+        same = before if before is not None and self._is_same(before, copy) else None
+        try:
+            folder = self._reader.folder_of(segment)
+        except UNREADABLE as error:
+            problem = reason_of(error)
+            if same is not None:
+                copy = same
+            elif before is not None and before.file:
+                copy = replace(before, generation=segment.id, kept=Kept.OLDER, problem=problem)
+            else:
+                copy = replace(copy, kept=Kept.MISSING, problem=problem)
+            self._report(segment, problem, copy.kept)
+            return copy
+        if same is not None:
+            return same
+        if seen_in(folder, facts, end.size) is Seen.UNKNOWN:
+            copy = replace(copy, kept=Kept.UNPROVEN)
+        return self._files(segment, copy, folder)
+
+    def _is_same(self, copy: SegmentCopy, new: SegmentCopy) -> bool:
+        """Return whether a copy of a dir segment is whole, of the same state, and has its files, which are not read."""
+        for name in ("generation", "size", "tail", "length", "kept"):
+            if getattr(copy, name) != getattr(new, name):
+                return False
+        path = f"{self._root}/{copy.file}"
+        folder = path.rpartition("/")[0]
+        if self._target.damaged_in(folder):
+            return False
+        names = {name.rpartition(".")[0] for name in self._target.directory.names(folder)}
+        has_all = all(file_name(copy.segment, number) in names for number in copy.files)
+        return has_all and copy.is_dir and (not copy.file or self._target.has(path, copy.stored))
+
+    def _files(self, segment: Segment, copy: SegmentCopy, folder: Directory) -> SegmentCopy:
+        root = f"{self._root}/{segment.name}.{segment.id}"
+        there = {entry.name: entry.size for entry in self._target.directory.entries(root)}
+        for name in self._target.damaged_in(root):
+            there.pop(name, None)
+        entries, on_disk = MetadataFile.of(folder), files_of(folder, segment.name)
+        kept: list[int] = []
+        damaged: dict[int, str] = {}
+        total = segment.end.size
+        for number in sorted(number for number in entries or () if number < segment.end.length):
+            assert entries is not None
+            try:
+                entry = entries.get(number)
+            except FrameCorrupt as error:
+                damaged[number] = reason_of(error)
+                continue
+            file = file_name(segment.name, number)
+            name = f"{file}.{entry.checksum:08x}"
+            if there.get(name) != entry.size:
+                if number not in on_disk:
+                    continue  # a repack has removed it, unless a datum needs it
+                if (problem := self._copied_file(f"{root}/{name}", folder, file, entry)) != "":
+                    damaged[number] = problem
+                    continue
+            kept.append(number)
+            total += entry.size
+        for number in self._numbers(segment).difference(kept):
+            damaged.setdefault(number, "it is not on disk, or has no entry")
+        if segment.end.size:
+            copy = self._with_entries(segment, copy, folder, root)
+        copy = replace(copy, numbers=runs(kept), total=total)
+        if damaged:
+            number, reason = min(damaged.items())
+            more = f", and {len(damaged) - 1} more files" if len(damaged) > 1 else ""
+            problem = f"{file_name(segment.name, number)}: {reason}{more}"
+            copy = replace(copy, kept=Kept.PARTLY, problem=problem)
+            self._report(segment, problem, Kept.PARTLY)
+        return copy
+
+    def _with_entries(self, segment: Segment, copy: SegmentCopy, folder: Directory, root: str) -> SegmentCopy:
+        """Copy the committed entries; their end was compared with the index when the folder was opened."""
+        source, size = folder.open_to_read(METADATA), segment.end.size
+        tail = tail_of(source, size, range(0))
+        path = f"{root}/metadata.{size}.{tail:08x}"
+        if not self._target.has(path, size):
+            with self._target.stage(path) as staged:
+                staged.copy(source, 0, size, 0)
+            self._keep(path, size)
+        name = path.removeprefix(f"{self._root}/")
+        return replace(copy, file=name, stored=size, checksum=checksum_of(source, size, range(0)), tail=tail)
+
+    def _copied_file(self, path: str, folder: Directory, file: str, entry: MetadataEntry) -> str:
+        try:
+            source = folder.open_to_read(file)
+            with self._target.stage(path) as staged:
+                staged.copy(source, 0, entry.size, 0)
+                is_whole = holds(staged, entry)
+            if is_whole and source.size() == entry.size:
+                self._keep(path, entry.size)
+                return ""
+            problem = "it does not have the checksum in its entry"
+        except (EOFError, *UNREADABLE) as error:
+            if isinstance(error, DiskFull | DurabilityLost):
+                raise
+            problem = reason_of(error)
+        self._target.drop(path)
+        return problem
+
+    def _numbers(self, segment: Segment) -> set[int]:
+        sql = (
+            "SELECT datum.offset FROM datum, segment WHERE segment.id = ?"
+            ' AND reftime >= "begin" AND reftime < "end" AND segment = segment.id'
+        )
+        return {number for rows in self._snapshot.select(sql, (segment.id,)) for (number,) in rows}
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ VERSION = 1
 _NAMED = "%Y%m%dT%H%M%S.%fZ"
 _LONGEST = 16 * 1024 * 1024  # bytes of `point.json`
 _PIECE = 128 * 1024  # bytes
+DATASET = "dataset"
+"""The name of the part of a dataset; a point made by ondisk before revision 6 also has a part for each archive."""
 
 
 class Kept(StrEnum):
@@ -119,10 +121,6 @@ def runs(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
         else:
             found.append((number, number))
     return tuple(found)
-
-
-DATASET = "dataset"
-"""The name of the part of a dataset; a point made by ondisk before revision 6 also has a part for each archive."""
 
 
 def name_of_part(place: str) -> str:

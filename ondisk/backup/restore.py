@@ -207,7 +207,11 @@ class _Restore:
             place.sync_together(())
         for each in () if self._together else folders:
             place.sync(each)
-        self._index(source, place, placed)
+        copied.remove(place, NEW)
+        _put(source, INDEX, place, NEW)
+        with sqlite_errors(place):
+            copied.place(place, NEW, placed)
+        copied.put_in_place(place, NEW)
         for name, (generation, count) in self._places.items():
             places.note_move(place, name, generation, count)
         here = [*map(places.outside, self._places)]  # what says that such a folder is away is not true any more
@@ -216,13 +220,6 @@ class _Restore:
             _put(source, name, place, name)
             place.sync(name.rpartition("/")[0])
         place.replace(CONFIG, source.read(CONFIG, _LARGEST))
-
-    def _index(self, source: Directory, place: Directory, placed: list[copied.Placed]) -> None:
-        copied.remove(place, NEW)
-        _put(source, INDEX, place, NEW)
-        with sqlite_errors(place):
-            copied.place(place, NEW, placed)
-        copied.put_in_place(place, NEW)
 
     def _copies(self, part: Part, source: Directory, place: Directory, folders: set[str]) -> Iterator[copied.Placed]:
         """Restore the segments; yield what the index records of each, and add to `folders` what must be synced."""
@@ -285,8 +282,7 @@ class _Restore:
         ):
             folder.discard(METADATA, SEQUENCE)
             with folder.create_file(METADATA) as file:
-                entries_file = source.open_to_read(name[2])
-                file.copy(entries_file, 0, copy.stored, 0)
+                file.copy(source.open_to_read(name[2]), 0, copy.stored, 0)
                 if not copy.is_in(file):
                     problem = "the copy of its entries is damaged"
                 self._sync(file)

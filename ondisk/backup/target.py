@@ -184,8 +184,7 @@ class Target(Closing):
             self.directory.create_file(_rotten(path), make=False).close()
 
     def damaged_in(self, folder: str) -> set[str]:
-        names = (matched[1] for name in self.directory.names(folder) if (matched := _ROTTEN.fullmatch(name)))
-        return {*names}
+        return {*(matched[1] for name in self.directory.names(folder) if (matched := _ROTTEN.fullmatch(name)))}
 
     def stage(self, path: str) -> WritableFile:
         """Create the file of a copy under a hidden name; `keep` or `drop` must follow."""

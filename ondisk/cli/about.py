@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_dataset, path
-from ondisk.cli.dataset import open_dataset
 from ondisk.cli.streams import Output, complain_of_input
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS
 
@@ -25,6 +24,8 @@ def add_info(parser: argparse.ArgumentParser) -> None:
 
 
 def run_info(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.cli.dataset import open_dataset  # here, as the others have no dataset
+
     doubts: list[str] = []
     with open_dataset(arguments.dataset, read_only=True, doubts=doubts) as dataset:
         output.info(dataset.info())
@@ -41,7 +42,7 @@ def add_formats(parser: argparse.ArgumentParser) -> None:
 
 
 def run_formats(arguments: argparse.Namespace, output: Output) -> int:
-    from ondisk.cli.output_text import in_columns
+    from ondisk.cli.output import in_columns
     from ondisk.formats import listed  # here, so that --help does not wait for it
 
     found, rows = [*listed()], []

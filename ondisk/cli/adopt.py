@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import ondisk
 from ondisk.cli.arguments import add_fields, add_keys, declared, path
-from ondisk.cli.dataset import examined
-from ondisk.cli.progress import segments_progress
+from ondisk.cli.dataset import examined, segments_progress
 from ondisk.cli.reports import show_mended, show_would_mend
 from ondisk.cli.streams import Output
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, DatasetNotFound, OndiskError

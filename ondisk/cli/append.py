@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ondisk.cli.arguments import add_encrypted, add_spark, add_table, path, positive, table_options
-from ondisk.cli.dataset import executors, open_dataset
-from ondisk.cli.progress import files_progress
+from ondisk.cli.dataset import executors, files_progress, open_dataset
 from ondisk.cli.streams import Input, Output, complain_of_input, damage_and_notes, values_of
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,

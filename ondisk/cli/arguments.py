@@ -83,7 +83,7 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
     parser.add_argument(
         "--null",
         metavar="TEXT,TEXT",
-        type=_texts,
+        type=lambda text: text.split(","),
         action="extend",
         default=[],
         help="cells of CSV with one of these texts have no value, as empty ones: NA,-999",
@@ -215,10 +215,6 @@ def _master(text: str) -> str:
 
 def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")] if text.strip() else []
-
-
-def _texts(text: str) -> list[str]:
-    return text.split(",")
 
 
 def column_types(text: str) -> dict[str, str | None]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import ondisk
 from ondisk.cli.arguments import add_dataset, count, path
-from ondisk.cli.progress import segments_progress
+from ondisk.cli.dataset import segments_progress
 from ondisk.cli.streams import Output, complain, values_of
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, MatchError, command, counted, shown
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ondisk.backup import Backup, Listed, Problem, Restored
 
 _KEPT = {
@@ -25,6 +26,13 @@ _KEPT = {
     "partly": "its other files were copied",
     "missing": "the backup has nothing of it",
 }
+_RESTORED = {
+    "older": "an older copy was restored",
+    "damaged": "it was restored as it is",
+    "partly": "its other files were restored",
+    "missing": "nothing of it was restored",
+}
+_REST = 999_999  # microseconds
 
 
 def add_backup(parser: argparse.ArgumentParser) -> None:
@@ -74,15 +82,6 @@ def _told(problems: Iterable[Problem], effects: Mapping[str, str], lines: Iterab
         effect = f"; {effects[each.kept]}" if each.kept in effects else ""
         complain("damaged", f"{each.segment}: {each.reason}{effect}")
     yield from lines
-
-
-_RESTORED = {
-    "older": "an older copy was restored",
-    "damaged": "it was restored as it is",
-    "partly": "its other files were restored",
-    "missing": "nothing of it was restored",
-}
-_REST = 999_999  # microseconds
 
 
 def add_restore(parser: argparse.ArgumentParser) -> None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import ondisk
 from ondisk.cli.arguments import add_encrypted, add_keys, add_spark, duration, path
-from ondisk.cli.dataset import examined, executors, open_dataset
-from ondisk.cli.progress import segments_progress
+from ondisk.cli.dataset import examined, executors, open_dataset, segments_progress
 from ondisk.cli.reports import show_checked, show_maintained, show_mended, show_would_mend, show_would_rebuild
 from ondisk.cli.streams import Output, complain
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError, counted

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ondisk.files import ExportResult
 
 _HINTS = 3
+_PLOT = ".svg"
 
 
 def add_query(parser: argparse.ArgumentParser) -> None:
@@ -165,7 +166,7 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
         write_stdout(csv_of(dataset, found, columns))
         note_columns(dataset, columns or (), arguments.match, arguments.sort, arguments.limit)
     elif arguments.table:
-        from ondisk.cli.output_text import print_table
+        from ondisk.cli.output import print_table
 
         known = [name for name in dataset.fields if name != "reftime"]
         print_table(found, known if fields is None else fields, datasets=not isinstance(dataset, ondisk.Dataset))
@@ -249,9 +250,6 @@ def _export(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: di
         if "result" in error.context:
             report(error.context["result"])  # the files before the error are written
         raise
-
-
-_PLOT = ".svg"
 
 
 def add_summary(parser: argparse.ArgumentParser) -> None:
@@ -342,8 +340,7 @@ def _show_groups(dataset: Dataset | Merged, arguments: argparse.Namespace, outpu
     drawing = plot(drawn, by, of, "UTC" if arguments.tz is None else arguments.tz).encode()
     with output_file(arguments.plot, overwrite=arguments.overwrite) as file:
         file.write(0, drawing)
-    line = f"{arguments.plot}: {counted(len(drawn), 'group')}"
-    output.show([{"plot": arguments.plot, "groups": len(drawn)}], [line])
+    output.show([{"plot": arguments.plot, "groups": len(drawn)}], [f"{arguments.plot}: {counted(len(drawn), 'group')}"])
 
 
 def add_delete(parser: argparse.ArgumentParser) -> None:

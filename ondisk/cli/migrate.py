@@ -77,7 +77,7 @@ def _values(migration: Migration) -> dict[str, Any]:
 
 
 def _lines(migration: Migration) -> Iterator[str]:
-    from ondisk.cli.output_text import shown_value
+    from ondisk.cli.output import shown_value
 
     yield f"{migration.dataset}: {_migrated(migration)}"
     for line in chain(_changes(migration), _archives(migration)):

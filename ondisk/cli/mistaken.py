@@ -180,7 +180,7 @@ def _difference(text: str, values: list[str]) -> str | None:
         return None
     if same := [value for value, first in firsts.items() if first.casefold() == text.casefold()]:
         return f"case matters; there is {_listed(same)}"
-    if blanks := [value for value in values if _without_blanks(value) == text]:
+    if blanks := [value for value in values if ",".join(map(str.strip, value.split(","))) == text]:
         quoted = ", ".join(f'`"{value}"`' for value in blanks[:_SHOWN])
         return f"blanks beside a comma or at an end count only in quotes: write {quoted}"
     if "," in text and all(each in values for each in text.split(",")):
@@ -192,11 +192,6 @@ def _difference(text: str, values: list[str]) -> str | None:
     if values and _form(text) not in map(_form, firsts.values()):
         return f"its values have another form, such as {_listed(values)}"
     return None
-
-
-def _without_blanks(text: str) -> str:
-    """Return a text as a match without quotes has it."""
-    return ",".join(each.strip() for each in text.split(","))
 
 
 def _form(text: str) -> str:

@@ -13,9 +13,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_keys, add_spark, path
-from ondisk.cli.dataset import executors
+from ondisk.cli.dataset import bytes_progress, executors, segments_progress
 from ondisk.cli.maintenance import show
-from ondisk.cli.progress import bytes_progress, segments_progress
 from ondisk.cli.streams import Output, complain, complain_of_input, damage_and_notes, printable, values_of
 from ondisk.errors import counted
 

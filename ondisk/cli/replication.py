@@ -10,8 +10,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ondisk.cli.arguments import add_keys, duration, path
-from ondisk.cli.dataset import open_dataset
-from ondisk.cli.progress import changes_progress
 from ondisk.cli.streams import Output, complain, printable, values_of
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
@@ -35,7 +33,7 @@ from ondisk.errors import (
 
 if TYPE_CHECKING:
     from ondisk.replication.compare import Verified
-    from ondisk.replication.heal import Healed
+    from ondisk.replication.mend import Healed
     from ondisk.replication.reconcile import Reconciled
     from ondisk.replication.replica import Pulled, Replica
 
@@ -149,8 +147,9 @@ def _may_pass(error: OndiskError) -> bool:
 
 
 def _compare(replica: Replica, arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.cli.dataset import changes_progress
     from ondisk.replication.compare import verify
-    from ondisk.replication.heal import heal
+    from ondisk.replication.mend import heal
     from ondisk.replication.reconcile import reconcile
 
     path = str(replica.dataset.path)
@@ -176,6 +175,8 @@ def _compare(replica: Replica, arguments: argparse.Namespace, output: Output) ->
 
 
 def _pull(replica: Replica, arguments: argparse.Namespace) -> Pulled:
+    from ondisk.cli.dataset import changes_progress  # here, as `token` has no dataset
+
     with changes_progress("replicate") as progress:
         return replica.pull(bandwidth=arguments.bandwidth,
                             on_answer=lambda applied, lag: progress(applied.count, lag.changes))  # fmt: skip
@@ -313,6 +314,7 @@ def add_promote(parser: argparse.ArgumentParser) -> None:
 
 
 def run_promote(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.cli.dataset import open_dataset
     from ondisk.replication.replica import check_replica, promote
 
     if arguments.yes:
@@ -350,7 +352,7 @@ def add_token(parser: argparse.ArgumentParser) -> None:
 
 
 def run_token(arguments: argparse.Namespace, output: Output) -> int:
-    from ondisk.cli.output_text import shown_value
+    from ondisk.cli.output import shown_value
     from ondisk.replication import ambry, token
 
     content = token.content_of(arguments.file)

@@ -154,8 +154,7 @@ def _counts(report: Report) -> str:
 def _deletions(found: Iterable[Diagnosis | Done]) -> list[str]:
     """Return a warning that names the segments a repack will delete for good."""
     names = [each.segment for each in found if each.action == "delete"]
-    more = f" and {len(names) - _NAMED:,} more; --json lists all" * (len(names) > _NAMED)
-    named = ", ".join(names[:_NAMED]) + more
+    named = ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED:,} more; --json lists all" * (len(names) > _NAMED)
     return [f"the next repack DELETES {counted(len(names), 'segment')}: {named}"] if names else []
 
 

@@ -23,8 +23,7 @@ from ondisk.errors import DiskFull, NotFound, OndiskError, StorageError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from ondisk.cli.output_json import JsonOutput
-    from ondisk.cli.output_text import TextOutput
+    from ondisk.cli.output import JsonOutput, TextOutput
     from ondisk.segment import Damage
 
 STDIN = "-"
@@ -45,6 +44,8 @@ _REMEDIES = {
 
 
 _quiet = False
+_Said: TypeAlias = Sequence[tuple[str, str]]  # of files: name and remark
+Output: TypeAlias = "TextOutput | JsonOutput"
 
 
 @contextlib.contextmanager
@@ -193,20 +194,13 @@ def _unreadable(name: str, error: OSError) -> StorageError:
     return StorageError(f"{name}: {error.strerror}", hint=hint, path=name, errno=error.errno)
 
 
-Output: TypeAlias = "TextOutput | JsonOutput"
-
-
 def output_for(arguments: argparse.Namespace) -> Output | None:
     """Return the output that the option `--json` selects; None for a command without it, which prints no results."""
     if "json" not in arguments:
         return None
-    if arguments.json:
-        from ondisk.cli.output_json import JsonOutput
+    from ondisk.cli.output import JsonOutput, TextOutput
 
-        return JsonOutput()
-    from ondisk.cli.output_text import TextOutput
-
-    return TextOutput()
+    return JsonOutput() if arguments.json else TextOutput()
 
 
 def values_of(result: Any, *names: str) -> dict[str, Any]:
@@ -214,7 +208,7 @@ def values_of(result: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(result, name) for name in names}
 
 
-def damage_and_notes(damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def damage_and_notes(damage: Sequence[tuple[str, Damage]], notes: _Said) -> dict[str, Any]:
     """Return what is to be said of input files, for JSON."""
     return {
         "damage": [{"file": name} | values_of(each, "offset", "size", "reason") for name, each in damage],
@@ -223,12 +217,7 @@ def damage_and_notes(damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple
 
 
 def complain_of_input(
-    refusals: Sequence[tuple[str, str]],
-    refused: int,
-    damage: Sequence[tuple[str, Damage]],
-    damaged: int,
-    warnings: Sequence[tuple[str, str]],
-    notes: Sequence[tuple[str, str]],
+    refusals: _Said, refused: int, damage: Sequence[tuple[str, Damage]], damaged: int, warnings: _Said, notes: _Said
 ) -> None:
     """Print what was not stored of input files, and why; `refused` and `damaged` are totals, listed or not."""
     # A path or metadata may have a newline: what follows must not look like a message of its own.

@@ -15,8 +15,7 @@ _NARROWEST = 8  # width of a wrapped column, unless its name is longer
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table as text. Its first column is not wrapped; wrapped lines joined are the cell's text."""
     widths = _widths(header, rows, Console().width)
-    rule = "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
-    lines = [_line(header, widths), rule]
+    lines = [_line(header, widths), "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))]
     for row in rows:
         cells = [list(_wrapped(text, width)) for text, width in zip(row, widths, strict=True)]
         lines += [_line(parts, widths) for parts in zip_longest(*cells, fillvalue="")]

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.layout import (
@@ -21,21 +21,14 @@ from ondisk.dataset.layout import (
 )
 from ondisk.dataset.read import DatasetReader
 from ondisk.dataset.segment_layout import Layout, layout_of
-from ondisk.errors import (
-    DiskFull,
-    DurabilityLost,
-    InvalidInput,
-    LockError,
-    OndiskError,
-    ReadOnly,
-    StateError,
-)
+from ondisk.errors import DiskFull, DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
 from ondisk.filesystem import Directory, WritersLock, removed
 from ondisk.formats import Format, find, is_dir, of_extension
 from ondisk.index import Index, Segment, Snapshot, log, segment_rows, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
 from ondisk.index.swap import has_other_names
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
+from ondisk.named_tuple import NamedTuple
 from ondisk.segments.facts import Committed
 from ondisk.segments.generations import generations_of, hidden, is_committed, leave, left_behind, recover
 from ondisk.segments.places import twins
@@ -140,7 +133,6 @@ class Access:
 
     @property
     def path(self) -> Path:
-        """The path of the directory."""
         return self.directory.path
 
     def close(self) -> None:
@@ -249,7 +241,6 @@ class Access:
             raise untrusted(self.path)
 
     def _exchanged(self) -> Exchanged | None:
-        """Return how the index was exchanged for another one or for an older state of it, or None."""
         return self._tide.exchanged(self._state, alone=self.connect is connect_to_read)
 
     def _state(self) -> State | None:
@@ -482,7 +473,6 @@ class Access:
         return self.directory.inode(SENTINEL) is not None
 
     def committed(self, segment: Segment) -> Committed:
-        """Return the committed bytes of a segment, to compare its file with."""
         return segment.committed(self.format(segment.format).mutable)
 
     def is_dir_segment(self, name: str, segment: Segment | None) -> bool:

@@ -90,7 +90,6 @@ class AppendResult:
         return self.imported + self.duplicates + self.replaced + self.refused
 
     def add(self, batch: Batch, stored: Stored) -> None:
-        """Add the result of a batch."""
         counts = stored.imported, len(stored.duplicates), len(stored.replaced), len(batch.refused), stored.bytes
         said = AppendResult(*counts, refusals=batch.refused, damage=batch.damage, notes=batch.notes, kept=stored.kept)
         self.extend(said)
@@ -171,7 +170,6 @@ class Unidentified:
         self._is_any = False  # whether one of them has one of these fields
 
     def add(self, batch: Batch, stored: Stored) -> None:
-        """Count the data of a batch that was stored."""
         if not self._names:
             return
         lacks = {*self._names}.isdisjoint
@@ -195,7 +193,6 @@ class Unidentified:
 
 
 def refuse_old(batch: Batch, config: DatasetConfig) -> None:
-    """Refuse data that are older than `delete_age`."""
     age = config.delete_age
     if age is not None:
         batch.refuse_before(days_ago(age), f"it is older than delete_age, {age} days")
@@ -236,13 +233,7 @@ def insert(
         seqs: the numbers of the data, ascending; None assigns new ones.
         precedence: which of data with the same unique values counts; None: as the dataset is configured.
 
-    Raises:
-        InvalidInput: the dataset is encrypted, and data of this format cannot be encrypted.
-        SegmentMissing: a segment that the index knows is not on disk, or the disk of its folder may not be mounted.
-        SegmentCorrupt, StateError: nothing can be appended to the file of a segment.
-        KeyMissing, AuthenticationFailed: a segment is encrypted, and the key is missing or wrong.
-        MustRewrite: a segment must be rewritten before anything can be appended to it.
-        DiskFull, DurabilityLost, StorageError: the disk is full, a sync has failed, or the disk cannot be written to.
+    Raises InvalidInput of an encrypted dataset and such data, MustRewrite, and all errors of reading and writing.
 
     Durability: inserts rows (uncommitted) → writes bytes at the ends of concat segments, then the counts in headers,
         and a file for each datum of a dir segment → syncs the segments, and the directories of new ones. The caller
@@ -250,7 +241,6 @@ def insert(
         or files without rows, which no query reads; docs/architecture.md lists what removes them. A crash between the
         last two steps leaves new segments at their hidden names, where queries find them. If an error occurs before the
         commit, the writes are undone.
-
     Locks: the caller must hold the writers' lock.
     Cost: a fixed number of system calls for each segment; in a dir segment, some for each datum, too.
     """
@@ -359,7 +349,6 @@ def _write(
     transaction: Transaction,
     writer: BatchWriter,
 ) -> None:
-    """Write the data to their segments, sync the segments, and save their new ends in the index."""
     contents: dict[Destination, tuple[list[bytes], list[bytes]]] = {}
     at = 0
     for destination, count in destinations.runs:

@@ -58,11 +58,7 @@ def away_segments(access: Access) -> dict[int, str]:
 
 
 def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> list[str]:
-    """Raise SegmentMissing if a place with data of an interval is away; warn of those offline, and return them.
-
-    Args:
-        complete: a place that is offline is an error, too.
-    """
+    """Raise SegmentMissing if a place with data of an interval is away; return those offline, unless `complete`."""
     found = (*away_in(snapshot), *unknown_in(snapshot))
     return _left_out(snapshot, (each for each in found if _meets(snapshot, each, interval)), complete=complete)
 

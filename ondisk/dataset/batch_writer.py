@@ -27,8 +27,6 @@ DataWriter: TypeAlias = "SegmentWriter | FileWriter"
 
 
 class Destination:
-    """A segment to which new data are written."""
-
     def __init__(self, segment: Segment, interval: Interval, format: Format, start: Start, *, known: bool) -> None:
         self.segment = segment  # its row in the index, or that of a new segment
         self.interval = interval  # the interval of its name; in a sequence, that of the data to write
@@ -120,10 +118,7 @@ class BatchWriter:
         fill: Callable[[Destination, DataWriter], None],
         renumber: Callable[[], None],
     ) -> None:
-        """Write to segments, sync them, and save their new ends in the index.
-
-        `renumber` is called when a dir segment's `start` has changed; it corrects the offsets in the index.
-        """
+        """Write to segments, sync them, and save their new ends; `renumber` corrects the index if one changed."""
         # Dir segments first: if their numbers change, all offsets are computed again, from the old ends of segments.
         destinations = sorted(destinations, key=lambda each: not each.format.is_dir)
         is_written = False
@@ -156,15 +151,12 @@ class BatchWriter:
 
 
 class Destinations(ABC):
-    """The segments that a batch appends to."""
-
     runs: list[tuple[Destination, int]]
 
     def __init__(self, format: Format) -> None:
         self._format = format
 
     def ids(self) -> list[int]:
-        """Return the segment id of each datum."""
         return [*chain.from_iterable(repeat(destination.segment.id, count) for destination, count in self.runs)]
 
     def offsets(self, sizes: Sequence[int]) -> list[int]:
@@ -182,10 +174,7 @@ class Destinations(ABC):
 
     @abstractmethod
     def keep(self, places: Sequence[int], rows: Sequence[Sequence[int]], transaction: Transaction) -> None:
-        """Drop all data but those at some positions, and lay these one after the other.
-
-        `rows`: seq, reftime, segment, offset and size of all data, as the index has them.
-        """
+        """Drop all data but those at some positions of `rows` (seq, reftime, segment, offset, size)."""
 
 
 class ByTime(Destinations):
@@ -242,8 +231,6 @@ class ByTime(Destinations):
 
 
 class InSequence(Destinations):
-    """The last segment of a sequence, and new ones."""
-
     def __init__(self, batch: Batch, format: Format, roll: Roll) -> None:
         super().__init__(format)
         self._roll = roll

@@ -130,7 +130,6 @@ def _merged_rows(access: Access, job: str, staged: Sequence[FinishedStage], numb
 
 
 def _rows(job: str, staged: Sequence[FinishedStage]) -> list[str]:
-    """Return the names of the files with rows."""
     return [f"{STAGED}/{job}/{each.name}{ROWS}" for each in staged if each.count]
 
 
@@ -138,12 +137,7 @@ class _Commit:
     """One commit. The caller must hold the writers' lock."""
 
     def __init__(
-        self,
-        access: Access,
-        transaction: Transaction,
-        job: str,
-        duplicates: Duplicates | None,
-        record: Record | None,
+        self, access: Access, transaction: Transaction, job: str, duplicates: Duplicates | None, record: Record | None
     ) -> None:
         self._duplicates = duplicates
         self._record = record
@@ -214,7 +208,6 @@ class _Commit:
         return AppendResult(imported, skipped, replaced, bytes=size, kept=kept, _segments={*written})
 
     def _find_segments(self, incoming: Incoming) -> None:
-        """Find the segments of the pieces, and where they continue."""
         access, found = self._access, incoming.pieces()
         for format in map(access.format, {piece.format for piece in found}):
             self._roll = access.layout.roll(self._writer, self._config, format)
@@ -247,7 +240,6 @@ class _Commit:
             begin += number
 
     def _placed(self) -> Iterator[Placed]:
-        """Place the pieces of each segment one after the other."""
         for segment in self._segments.values():
             format, shift = segment.destination.format, segment.destination.start.laid.end.length
             padding = -1 if format.is_dir else len(format.padding)
@@ -256,7 +248,6 @@ class _Commit:
                 shift += piece.length
 
     def _lay_out_again(self, incoming: Incoming) -> None:
-        """Place the data again, without duplicates."""
         kept = incoming.kept()
         for segment in self._segments.values():
             segment.keep(kept)
@@ -268,7 +259,6 @@ class _Commit:
         incoming.move()
 
     def _skipped(self, incoming: Incoming) -> Iterator[tuple[str, Format, list[bytes]]]:
-        """Read the duplicates, for `Duplicates`."""
         pieces = {piece.id: (piece, segment) for segment in self._segments.values() for piece in segment.pieces}
         for number, places in incoming.duplicates():
             piece, segment = pieces[number]
@@ -287,7 +277,6 @@ class _Commit:
         )
 
     def _write(self, incoming: Incoming, segments: Mapping[str, _Segment]) -> None:
-        """Write the data to their segments, sync these, and save their new ends in the index."""
         if self._roll is not None:
             for segment in segments.values():
                 segment.destination.interval = incoming.span_of(segment.destination.segment.id)
@@ -304,7 +293,6 @@ class _Commit:
         self._writer.write([segment.destination for segment in segments.values()], fill, renumber)
 
     def _open(self, part: str) -> ReadableFile:
-        """Open a file of staged bytes."""
         try:
             return self._access.directory.open_to_read(f"{self._folder}/{part}")
         except FileNotFoundError:
@@ -313,8 +301,6 @@ class _Commit:
 
 
 class _Segment:
-    """A segment, and the pieces that are stored in it."""
-
     def __init__(self, destination: Destination, pieces: list[Piece], staged: Mapping[int, int] | None = None) -> None:
         self.destination = destination  # where it continues
         self.pieces = pieces  # those with data to store; their `count`, `length` and `data_size` exclude duplicates
@@ -346,7 +332,6 @@ class _Segment:
         )
 
     def write(self, writer: DataWriter, incoming: Incoming, opened: _Opened) -> None:
-        """Add the data to the segment. `writer`: a `SegmentWriter` or a `FileWriter`."""
         for piece in self.pieces:
             if isinstance(writer, SegmentWriter) and self.is_copied(piece):
                 blocks = incoming.blocks(piece) if piece.compressed else ()
@@ -362,7 +347,6 @@ class _Segment:
     def payloads(
         self, piece: Piece, incoming: Incoming, opened: _Opened, places: Sequence[tuple[int, int]]
     ) -> list[bytes]:
-        """Read some data of a piece."""
         file = _whole(piece, opened)
         content = file.read(piece.position, piece.size)
         if (sealer := self.destination.format.staged_sealer(file)) is not None:

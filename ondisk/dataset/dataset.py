@@ -63,8 +63,7 @@ _T = TypeVar("_T")
 Progress: TypeAlias = Callable[[str], None]
 
 
-def _unseen(name: str) -> None:
-    """Ignore progress."""
+def _unseen(name: str) -> None: ...
 
 
 def _executors() -> ModuleType:
@@ -442,12 +441,6 @@ class Dataset(Queryable):
         query.check(opened.index)
         return opened
 
-    def _count(self, query: Query) -> int:
-        opened = self._checked(query)
-        if query.equal:
-            query = Query(query.tree(opened.index))
-        return summary(opened, query, (), 0).count
-
     def _payloads(self, query: Query) -> Generator[bytes, None, None]:
         return payloads(self._checked(query), query)
 
@@ -459,7 +452,8 @@ class Dataset(Queryable):
     def _summary(self, query: Query, fields: Sequence[str] | None, values: int | None) -> Summary:
         from ondisk.dataset.summaries import counted_fields
 
-        return summary(self._checked(query), query, counted_fields(fields, self.fields), values)
+        names = counted_fields(fields, self.fields) if fields or fields is None else ()
+        return summary(self._checked(query), query, names, values)
 
     def _groups(self, query: Query, by: str, min_max: str | None, tz: str | None) -> Generator[Group, None, None]:
         from ondisk.dataset.groups import by_group, check
@@ -705,19 +699,10 @@ class Dataset(Queryable):
         """Return what the dataset is: path, uuid, format, step, unique, index, fields, segments, count, size …"""
         from ondisk.dataset.info import info
 
-        return {
-            **info(self._access),
-            "needs_check": self.needs_check,
-            "quarantine": self.quarantine.total()._asdict(),
-        }
+        return {**info(self._access), "needs_check": self.needs_check, "quarantine": self.quarantine.total()._asdict()}
 
     def _append(
-        self,
-        stream: Iterable[Batch],
-        format: Format,
-        *,
-        outcomes: bool = False,
-        record: OnCommit | None = None,
+        self, stream: Iterable[Batch], format: Format, *, outcomes: bool = False, record: OnCommit | None = None
     ) -> AppendResult:
         from ondisk.dataset.append import AppendResult, Unidentified, refuse_old
 

@@ -102,7 +102,6 @@ class Decompressed:
         return content
 
     def _fill(self) -> None:
-        """Decompress a piece, and release its whole lines."""
         try:
             piece, problem = self._members.read(), ""
         except self._members.error as error:

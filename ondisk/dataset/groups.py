@@ -108,7 +108,6 @@ def _number(value: Any) -> float | None:
 
 
 def _of_content(found: Iterable[Datum], by: By, kinds: Sequence[FieldType], name: str) -> list[Part]:
-    """Return the groups of data, in order, with the numbers that their content has under a name."""
     parts: dict[tuple[Any, ...], Part] = {}
     begins = {each: Begins(each, by.zone) for each in PERIODS}
 

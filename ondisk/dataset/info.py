@@ -23,7 +23,6 @@ _STORED = ("version", "payload", "compression", "encryption")
 
 
 def info(dataset: Access) -> dict[str, Any]:
-    """Return what the configuration and the index of a dataset say about it."""
     opened = dataset.current()
     with opened.index.snapshot() as snapshot:
         known = snapshot.dataset()

@@ -105,7 +105,6 @@ class Begun(NamedTuple):
         return table_of(self.head) or (CSV if is_csv(self.path) else None)
 
     def plain(self) -> Readable:
-        """Return the stream, decompressed."""
         return self.stream if self.compression is None else Decompressed(self.stream, self.compression)
 
 
@@ -113,18 +112,13 @@ def _recognised(access: Access, begun: Begun) -> str:
     """Return the format of a file: by its first bytes if it is a table with types, else by its extension first."""
     likely = access.config.format
     found = begun.table or recognised(begun.path.name, begun.head, likely)
-    if found is None:
-        _check_installed(access)
+    if found is None:  # perhaps it is of a format of the dataset whose package is not installed
+        with access.current().index.snapshot() as snapshot:
+            for name in segment_rows.formats(snapshot):
+                find(name, "the file is not recognised (pass its --format), and the dataset has segments of the ")
     if found is None and likely in _OF_LINES and (error := foreign(begun.head)) is not None:
         raise error
     return found or likely
-
-
-def _check_installed(access: Access) -> None:
-    """Raise ConfigError if a file may be of a format of the dataset whose package is not installed."""
-    with access.current().index.snapshot() as snapshot:
-        for name in segment_rows.formats(snapshot):
-            find(name, "the file is not recognised (pass its --format), and the dataset has segments of the ")
 
 
 def is_csv(path: PurePath) -> bool:
@@ -226,10 +220,7 @@ def and_damage(batches: Iterator[Batch], stream: Readable) -> Iterator[Batch]:
 
 @contextlib.contextmanager
 def open_source(source: str | os.PathLike[str] | BinaryIO) -> Iterator[BinaryIO]:
-    """Open a file to append, for the length of the block; do not close it if it was a stream.
-
-    Raises InvalidInput if it is neither a path nor a stream of bytes, NotFound, or StorageError if it cannot be opened.
-    """
+    """Open a path to append, for the length of the block, or pass a stream; raise NotFound, StorageError."""
     if not isinstance(source, str | os.PathLike):
         _check_stream(source)
         yield source

@@ -27,7 +27,6 @@ _MOST, _LONGEST = 50_000, 500  # metadata whose JSON is kept, and bytes of it
 
 
 def as_json(value: Any) -> Any:
-    """Return a value in a form that JSON can hold."""
     return time_text(value) if isinstance(value, datetime) else json_shapes.to_json(value, _ANY_DEPTH)
 
 
@@ -100,7 +99,6 @@ def lines_of_data(data: Iterable[Datum], fields: Sequence[str] | None) -> Iterat
 
 
 def lines_of_groups(groups: Iterable[Group]) -> Iterator[bytes]:
-    """Yield a line for each group of data."""
     for group in groups:
         yield json_shapes.dump({key: _key(getattr(group, key)) for key in _GROUP}) + b"\n"
 
@@ -114,7 +112,6 @@ def _key(value: Any) -> Any:
 
 
 def json_summary(summary: Summary) -> dict[str, Any]:
-    """Return a summary in a form that JSON can hold."""
     span = {"begin": as_json(summary.begin), "end": as_json(summary.end)}
     fields = {name: _field(each) for name, each in summary.fields.items()}
     totals = {"count": summary.count, "size": summary.size, **span, "last_change": summary.last_change}
@@ -128,10 +125,7 @@ def _field(summary: FieldSummary) -> dict[str, Any]:
 
 
 def index_lines(data: Iterable[Datum], dataset: str) -> Iterator[bytes]:
-    """Yield a line for each datum of a query, which says where its bytes are in a file of a dataset.
-
-    Raises InvalidInput if the bytes are not in a file as they were appended.
-    """
+    """Yield a line for each datum, which says where its bytes are in a file; raise InvalidInput if they are in none."""
     from ondisk.segments.dir import file_name  # here, as few commands need it
 
     for datum in data:
@@ -151,6 +145,5 @@ def index_lines(data: Iterable[Datum], dataset: str) -> Iterator[bytes]:
 
 @cache
 def _format_of(segment: str) -> str:
-    """Return the format of a segment, which its extension says."""
     extension = segment.rpartition(".")[2]
     return of_segments(extension) or "blob"

@@ -158,10 +158,7 @@ def check_free(directory: Directory) -> None:
 
 
 def configuration_text(config: DatasetConfig, text: str | None) -> bytes:
-    """Return the bytes of a new `dataset.toml`: a text with its comments, if there is one.
-
-    Raises ConfigError if the text is not that configuration, or is too long.
-    """
+    """Return the bytes of a new `dataset.toml`, perhaps a text with comments; raise ConfigError if that differs."""
     if text is None:
         return config.to_toml().encode()
     if DatasetConfig.from_toml(text) != config:

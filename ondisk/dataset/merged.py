@@ -25,7 +25,7 @@ from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from threading import Semaphore
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
@@ -49,9 +49,6 @@ from ondisk.matcher.fields import Fields
 from ondisk.matcher.sort import Sort, parse_sort
 from ondisk.step import ALWAYS, NOTHING, Interval
 
-if TYPE_CHECKING:
-    from ondisk.tables.arrow_output import Columns
-
 _T = TypeVar("_T")
 _ORDER = "reftime"
 _FILES = 4  # of segments, of each dataset: it is read in order of time, so most need one
@@ -62,8 +59,6 @@ _SOME, _BYTES = 200, 1024 * 1024  # data and bytes of a dataset that is not kept
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A dataset that may have matching data, and the times that these may have."""
-
     name: str
     times: Interval
     uuid: str | None  # of its index when the times were looked at; None if it may not know all data
@@ -74,8 +69,6 @@ _Opener: TypeAlias = Callable[[_Candidate], contextlib.AbstractContextManager[Da
 
 @dataclass(frozen=True, slots=True)
 class _Kind(Generic[_T]):
-    """What a query returns of each datum."""
-
     read: Callable[[str, Dataset, Query], Generator[_T, None, None]]  # yields it, from a dataset of a name
     datum: Callable[[_T], Datum]  # returns a datum with its reftime and its declared fields
     size: Callable[[_T], int]  # returns its bytes in memory
@@ -167,12 +160,6 @@ class Merged(Queryable):
 
         return joined_payloads(self._found(query, _Kind(read, described, lambda each: len(each[3]))))
 
-    def _table(self, query: Query, columns: Columns) -> None:
-        return None
-
-    def _count(self, query: Query) -> int:
-        return sum(dataset.count(query.match, **query.equal) for dataset in self._matching(query))
-
     def _summary(self, query: Query, fields: Sequence[str] | None, values: int | None) -> Summary:
         known = self.fields
         self._check_types(fields or ())
@@ -181,7 +168,7 @@ class Merged(Queryable):
         counted = {name: FieldCounts() for name in names}
         for dataset in self._matching(query):
             declared = [name for name in names if name == _ORDER or name in dataset.config.fields]
-            found = dataset.summary(query.match, fields=declared, values=None)
+            found = dataset._summary(query, declared, None)
             for name, each in counted.items():
                 each.add(found.fields.get(name, FieldSummary([], missing=found.count)))
             parts.append(found)
@@ -212,7 +199,6 @@ class Merged(Queryable):
         yield from (each.group(by, *kinds) for each in found)
 
     def _each(self) -> Iterator[Dataset]:
-        """Open each dataset, one after the other."""
         for path in self.paths:
             with self._opened(path) as dataset:
                 yield dataset
@@ -248,7 +234,6 @@ class Merged(Queryable):
             yield dataset
 
     def _candidates(self, query: Query) -> list[_Candidate]:
-        """Return the datasets that may have matching data."""
         found = []
         for name in self.paths:
             with self._opened(name) as dataset:
@@ -260,7 +245,6 @@ class Merged(Queryable):
         return found
 
     def _check_types(self, names: Iterable[str]) -> None:
-        """Raise MatchError if two datasets declare one of some fields with different types."""
         differing = differing_types(self.configs)
         for name in names:
             if name in differing:
@@ -268,7 +252,6 @@ class Merged(Queryable):
                 raise MatchError(f"{name} is {differing[name]}, so its values cannot be counted together", hint=hint)
 
     def _order(self, text: str) -> Sort:
-        """Return the order of a query; raise MatchError if it is not valid for a dataset."""
         orders = []
         for name, config in self.configs.items():
             try:
@@ -283,7 +266,6 @@ class Merged(Queryable):
         return orders[0]
 
     def _found(self, query: Query, kind: _Kind[_T]) -> Generator[_T, None, None]:
-        """Check a query, and return what it finds."""
         order = self._order(_ORDER if query.sort is None else query.sort)
         check_limit(query.limit)
         candidates, most = self._candidates(query), _most_open()
@@ -295,7 +277,6 @@ class Merged(Queryable):
 
 
 def _naming(query: Query, name: str) -> Query:
-    """Return a query of one of several datasets, which names it with the data that it leaves out."""
     return query if query.on_damage is None else query._replace(on_damage=partial(query.on_damage, dataset=name))
 
 
@@ -341,14 +322,12 @@ def _size(datum: Datum) -> int:
 
 
 def _most_open() -> int:
-    """Return how many datasets may be open at once."""
     return max(1, min(_MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE))
 
 
 def _merged(
     candidates: Iterable[_Candidate], opened: _Opener, query: Query, order: Sort, kind: _Kind[_T]
 ) -> Generator[_T, None, None]:
-    """Yield what a query finds in several datasets in one order, up to its limit."""
     room = Semaphore(_most_open())
     streams = [_Stream(opened, each, query, order, kind, room, query.limit) for each in candidates]
     with contextlib.ExitStack() as stack:
@@ -359,8 +338,6 @@ def _merged(
 
 @dataclass(slots=True)
 class _Stream(Generic[_T]):
-    """What a query finds in one dataset, in order."""
-
     _opened: _Opener
     _candidate: _Candidate
     _query: Query
@@ -466,7 +443,6 @@ def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -
 
 
 def _datasets_at(path: str) -> list[str]:
-    """Return the datasets at a path, or that match a pattern; raise DatasetNotFound without, or StorageError."""
     found = [path] if not is_pattern(path) else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
     datasets = [name for name in found if _is_dataset(name)]
     if not datasets:
@@ -475,7 +451,6 @@ def _datasets_at(path: str) -> list[str]:
 
 
 def _is_dataset(path: str) -> bool:
-    """Return whether a path is that of a dataset; raise StorageError if it cannot be looked at."""
     try:
         return Path(path, CONFIG).exists()
     except OSError as error:

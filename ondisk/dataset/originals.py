@@ -65,7 +65,6 @@ def write_back(
 
 
 def _checksum_with(pieces: _Pieces, file: ReadableFile, size: int, mutable: range) -> int:
-    """Return the checksum that a file would have with other bytes in some places."""
     checksum = position = 0
     for offset, content in pieces:
         checksum = checksum_of(file, offset, mutable, position, checksum)

@@ -201,10 +201,7 @@ def span(totals: Totals) -> tuple[Any, Any]:
 def snapshot_of(
     opened: Opened, query: Query, *, with_data: bool = True
 ) -> Iterator[tuple[DatasetReader, Snapshot, Expression]]:
-    """Yield what a query reads from: a reader, a snapshot, and the syntax tree of the condition.
-
-    Raises SegmentMissing if data that may match are away, before anything is read.
-    """
+    """Yield what a query reads from, and its condition; raise SegmentMissing first if data that may match are away."""
     tree = query.tree(opened.index)
     with contextlib.ExitStack() as stack:
         snapshot, reader = stack.enter_context(opened.index.snapshot()), opened.reader

@@ -44,14 +44,11 @@ class Queryable(Closing, ABC):
     def _data(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]: ...
 
     @abstractmethod
-    def _count(self, query: Query) -> int: ...
-
-    @abstractmethod
     def _payloads(self, query: Query) -> Generator[bytes, None, None]: ...
 
-    @abstractmethod
     def _table(self, query: Query, columns: Columns) -> RecordBatchReader | None:
         """Return a table that is made without data of Python; None if it needs these."""
+        return None
 
     @abstractmethod
     def _summary(self, query: Query, fields: Sequence[str] | None, values: int | None) -> Summary: ...
@@ -105,7 +102,7 @@ class Queryable(Closing, ABC):
 
         Cost: reads the index only; and data only if `match` has metadata that are not declared.
         """
-        return self._count(Query(match, equal=equal))
+        return self._summary(Query(match, equal=equal), (), 0).count
 
     def payloads(
         self,

@@ -108,7 +108,6 @@ class DatasetReader:
     def _matching(
         self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None, on_damage: OnDamage
     ) -> Iterator[list[Row]]:
-        """Yield the rows that match, some at a time."""
         if on_damage is None:
             return snapshot.rows(tree, sort, limit)
         snapshot.read_metadata = partial(self._readable_metadata, snapshot, on_damage)
@@ -132,12 +131,7 @@ class DatasetReader:
             yield from self.with_data(snapshot, run)
 
     def payloads(
-        self,
-        snapshot: Snapshot,
-        tree: Expression,
-        sort: Sort | None,
-        limit: int | None,
-        on_damage: OnDamage = None,
+        self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None, on_damage: OnDamage = None
     ) -> Iterator[tuple[Format, Row, bytes]]:
         """Yield format, row and bytes, with padding, of each datum that matches, in order; raise at a damaged one."""
         read = partial(self._payloads, is_decoded=on_damage is not None)
@@ -149,10 +143,7 @@ class DatasetReader:
     def _payloads(
         self, snapshot: Snapshot, run: list[Row], *, is_decoded: bool
     ) -> Iterator[tuple[list[tuple[Format, Row, bytes]], int]]:
-        """Yield the bytes of rows of one segment, in lists, and how many rows each list is for.
-
-        `is_decoded`: also decode the data, as not all formats have a checksum of each.
-        """
+        """Yield the bytes of rows of one segment, in lists, and how many rows each is for; decode them, too, or not."""
         segment = snapshot.segment(run[0][1])
         format = self._format(segment.format)
         padding = format.padding
@@ -160,16 +151,8 @@ class DatasetReader:
             stored = [content[row[2] - base : row[2] - base + row[3]] for row in part]
             if is_decoded and not format.raw and not format.is_dir:
                 self._loaded(segment, part, format, stored)
-            whole, damage = len(part), None
-            try:
-                format.verify(stored)
-            except FrameCorrupt as error:
-                whole = error.context["position"]
-                damage = self._located(error, segment, part[whole])
-            exported = format.exported(stored[:whole])
-            yield [(format, row, each + padding) for row, each in zip(part[:whole], exported, strict=True)], whole
-            if damage is not None:
-                raise damage
+            whole = self._verified(segment, format, part, stored)
+            yield [(format, row, each + padding) for row, each in zip(part, whole, strict=True)], len(part)
 
     def exported(self, snapshot: Snapshot, rows: Sequence[Row]) -> Iterator[tuple[str, Sequence[bytes], list[bytes]]]:
         """Yield the data of rows, in their order, several at a time, after comparing their checksums.
@@ -181,16 +164,20 @@ class DatasetReader:
             segment = snapshot.segment(run[0][1])
             format, known = self._format(segment.format), self._known(snapshot, segment)
             for base, content, part in self._spans(snapshot, run, len(format.padding)):
-                payloads: Sequence[bytes] = [content[row[2] - base : row[2] - base + row[3]] for row in part]
-                beside = []
+                stored, beside = [content[row[2] - base : row[2] - base + row[3]] for row in part], list[bytes]()
                 if format.is_dir:
                     beside = [self._directories.beside(segment.id, segment.name, known, row[2]) for row in part]
-                try:
-                    format.verify(payloads)
-                    payloads = format.exported(payloads)
-                except FrameCorrupt as error:
-                    raise self._located(error, segment, part[error.context["position"]]) from None
-                yield format.name, payloads, beside
+                yield format.name, self._verified(segment, format, part, stored), beside
+
+    def _verified(
+        self, segment: Segment, format: Format, rows: Sequence[Row], stored: Sequence[bytes]
+    ) -> Sequence[bytes]:
+        """Return the bytes of rows of one segment as other programs read them, after comparing their checksums."""
+        try:
+            format.verify(stored)
+            return format.exported(stored)
+        except FrameCorrupt as error:
+            raise self._located(error, segment, rows[error.context["position"]]) from None
 
     def contents(
         self, snapshot: Snapshot, rows: list[Row], on_read: Callable[[int, bytes], object] = lambda *_: None
@@ -301,15 +288,9 @@ class DatasetReader:
     def payload(self, snapshot: Snapshot, location: Location) -> bytes:
         """Return the bytes of the datum at a location, without padding; raise DatumNotFound, or FrameCorrupt."""
         segment, row, payload = self._at(snapshot, location)
-        format = self._format(segment.format)
-        try:
-            format.verify([payload])
-        except FrameCorrupt as error:
-            raise self._located(error, segment, row) from None
-        return format.exported([payload])[0]
+        return self._verified(segment, self._format(segment.format), [row], [payload])[0]
 
     def _at(self, snapshot: Snapshot, location: Location) -> tuple[Segment, Row, bytes]:
-        """Return the segment, the row and the bytes of the datum at a location; see `read`."""
         segment = snapshot.segment_named(location.segment)
         if segment is not None and self._format(segment.format).is_dir:
             is_place = 0 <= location.offset < segment.end.length and 0 <= location.size <= INTEGER_MAX
@@ -353,7 +334,6 @@ class DatasetReader:
         return self._readable(snapshot, run, self._data, on_damage)
 
     def _data(self, snapshot: Snapshot, run: list[Row]) -> Iterator[tuple[list[Datum], int]]:
-        """Yield the data of rows of one segment, in lists, and how many rows each list is for."""
         segment = snapshot.segment(run[0][1])
         format = self._format(segment.format)
         for base, content, rows in self._spans(snapshot, run, len(format.padding)):
@@ -369,10 +349,7 @@ class DatasetReader:
         read: Callable[[Snapshot, list[Row]], Iterator[tuple[list[_T], int]]],
         on_damage: OnDamage,
     ) -> Iterator[list[_T]]:
-        """Yield what is read of rows of one segment; halve those that cannot be read together, to find the damage.
-
-        `on_damage` is called with each datum that cannot be read; None raises the error of the first.
-        """
+        """Yield what is read of rows of one segment; halve those that cannot be read together, to find the damage."""
         try:
             for some, count in read(snapshot, run):
                 yield some
@@ -482,10 +459,7 @@ class DatasetReader:
                 self._check_end(format, segment, row[2], row[3] + padding, content[end : end + padding])
 
     def _check_end(self, format: Format, segment: Segment, offset: int, size: int, tail: bytes) -> None:
-        """Raise `SegmentCorrupt` unless a datum ends where the index says; else a copy might lack its last bytes.
-
-        `size`: of the datum and its padding; `tail`: its last `TAIL` bytes.
-        """
+        """Raise `SegmentCorrupt` unless a datum with its padding ends as the index says; else a copy might be cut."""
         if not format.ends(tail, size):
             size -= len(format.padding)
             problem = f"{segment.name!r} has no datum of {size} bytes at byte {offset}, although the index says so"
@@ -516,10 +490,7 @@ class DatasetReader:
     def content(
         self, snapshot: Snapshot, segment: Segment, begin: int, size: int, places: Sequence[tuple[int, int]] = ()
     ) -> bytes:
-        """Return decompressed bytes of a concat segment; `places`: the wanted data, if other bytes are between them.
-
-        Raises SegmentMissing, SegmentCorrupt, or IndexCorrupt if they are not on disk as the index says.
-        """
+        """Return decompressed bytes of a concat segment, or raise; `places`: the wanted ones, if not all are."""
         if not segment.end.compressed:
             return self._read(snapshot, segment, begin, size, places)
         format = self._format(segment.format)
@@ -605,10 +576,7 @@ def misplaced(snapshot: Snapshot, segment: Segment, begin: int) -> IndexCorrupt:
 
 
 def _other_size(segment: Segment, offset: int) -> SegmentCorrupt:
-    """Return the error for a block that contains fewer or more bytes than the index says.
-
-    A changed byte may leave a block that can be decompressed: these blocks have no checksum.
-    """
+    """Return the error for a block of another size, as a changed byte may leave: blocks have no checksum."""
     where = f"{segment.name}: the block before byte {offset} of the decompressed bytes"
     return SegmentCorrupt(
         f"{where} does not have the size that the index says", hint=_OTHER_BLOCKS, segment=segment.name
@@ -634,10 +602,7 @@ def _without_data(snapshot: Snapshot, rows: list[Row]) -> list[Datum]:
 
 
 def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int) -> list[Datum]:
-    """Return the data of rows of one segment, with their bytes from `content`, which begins at offset `base`.
-
-    A query may run the loop a million times, so it makes no calls that it can avoid.
-    """
+    """Return the data of rows of one segment, from `content` at offset `base`; a million times, so with few calls."""
     segment = snapshot.segment(rows[0][1]).name
     reftime, time = None, EPOCH
     data = [*map(Datum.__new__, repeat(Datum, len(rows)))]

@@ -51,7 +51,6 @@ def scan(path: str, format: str | None, damage: list[Damage]) -> Iterator[Datum]
 
 
 def _data(format: Format, file: SegmentFile, damage: list[Damage]) -> Iterator[_Row]:
-    """Yield offset, size, reftime and metadata of each datum of a file."""
     for found in format.scan(file):
         damage += found.damage
         # What is in compressed blocks is not at its offset.
@@ -64,7 +63,6 @@ def _data(format: Format, file: SegmentFile, damage: list[Damage]) -> Iterator[_
 
 
 def _whole(format: Format, file: SegmentFile, damage: list[Damage]) -> Iterator[_Row]:
-    """Yield the same of a file that is one datum."""
     for batch in format.parse(FileStream(file, 0), 1):
         damage += [Damage(0, file.size(), reason) for _, reason in batch.refused]
         for reftime, payload, beside in zip(batch.reftimes, batch.payloads, batch.beside, strict=True):

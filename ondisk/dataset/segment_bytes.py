@@ -12,10 +12,7 @@ from ondisk.formats import is_dir
 
 @dataclass(frozen=True, slots=True)
 class SegmentBytes:
-    """The committed bytes of a segment's file. They do not change, whatever is appended, repacked or deleted later.
-
-    Data that were deleted and not yet repacked are among them.
-    """
+    """The committed bytes of a segment's file, also of deleted data. They do not change, whatever is done later."""
 
     size: int  # their number
     version: str  # the same for the same bytes only

@@ -19,7 +19,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, checked_batch_size, refuse_old
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput, OndiskError, StorageError, shown
-from ondisk.files.describe import Describe
+from ondisk.files.names import Describe
 from ondisk.files.walk import REMOVED, Found, Skipped, found_in
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Batch, is_dir
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from ondisk.dataset.dataset import Dataset
 
 STORED = ""
+FORMAT = "blob"
+CHANGED = "it changed while it was read"
+Place: TypeAlias = tuple[int, str]  # the position of a file in the input, and its path for messages
+_REFUSALS = 100
 
 
 def _files(access: Access) -> Iterator[tuple[tuple[int, int], tuple[str, int]]]:
@@ -102,13 +106,6 @@ def _repeated(dataset: Dataset, batch: Batch, found: dict[int, str]) -> Iterator
             yield position, first
 
 
-FORMAT = "blob"
-CHANGED = "it changed while it was read"
-
-Place: TypeAlias = tuple[int, str]  # the position of a file in the input, and its path for messages
-_REFUSALS = 100
-
-
 def append(
     dataset: Dataset,
     paths: Iterable[str | os.PathLike[str]],
@@ -129,7 +126,7 @@ def append(
         paths: files, and folders for all that is in them and in their subfolders. In a folder, hidden names and
             unfinished files (`.tmp`, `.part`) are skipped, and links are refused.
         time: `name:FORM`, `path:FORM` or `mtime`; a FORM has directives of `strptime`, such as `%Y%m%d_%H%M`.
-        fields: field → `path`, `path:N`, `name` or `name:N`; see `ondisk.files.describe`.
+        fields: field → `path`, `path:N`, `name` or `name:N`; see `ondisk.files.names`.
         tz: the time zone of times in names, such as `Europe/Rome`; None for UTC.
         batch_size: files in a batch; a batch also ends at 64 MiB.
         progress: called with the size of each file that was read.

@@ -51,6 +51,11 @@ if TYPE_CHECKING:
 
 _COPY = "Omit --link (in Python link=False): then the files are copies."
 _NOT_PERMITTED = f"Only the owner of a file may link it, and some filesystems have no links. {_COPY}"
+_REFUSALS = 100
+_KNOWN = 20  # names of metadata that an error lists
+_OPEN = 64  # folders
+_SYNCED = 64 * 1024 * 1024  # bytes of files that are synced while the next ones are written
+_NO_NAME = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)  # what some filesystems say of names that others take
 
 
 class Links:
@@ -137,13 +142,6 @@ def _check(path: str, config: DatasetConfig) -> None:
     if not is_dir(config.format):
         message = f"the data of {path} cannot be linked: {config.format} stores many of them in one file"
         raise InvalidInput(message, hint=_COPY)
-
-
-_REFUSALS = 100
-_KNOWN = 20  # names of metadata that an error lists
-_OPEN = 64  # folders
-_SYNCED = 64 * 1024 * 1024  # bytes of files that are synced while the next ones are written
-_NO_NAME = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)  # what some filesystems say of names that others take
 
 
 @dataclass(slots=True)

@@ -41,8 +41,7 @@ class Skipped:
     unfinished: int = 0
 
     def __str__(self) -> str:
-        some = self.hidden or self.unfinished
-        return f"skipped: {self.hidden} hidden, {self.unfinished} unfinished" if some else ""
+        return f"skipped: {self.hidden} hidden, {self.unfinished} unfinished" if self.hidden or self.unfinished else ""
 
 
 def found_in(path: str, skipped: Skipped) -> Iterator[Found]:

@@ -111,10 +111,7 @@ class Directory(Closing):
             raise StorageError(f"{parent}: {error.strerror}", errno=error.errno) from error
 
     def inside(self, name: str, *, make: bool = False, durable: bool = True) -> Directory:
-        """Open a subdirectory; raise FileNotFoundError, or StorageError if it is not a directory.
-
-        `make`: create it first, and those above it, if missing; if `durable`, sync the parent of each new one.
-        """
+        """Open a subdirectory; `make` it and those above it first; if `durable`, sync the parent of each new one."""
         if make:
             self._make_parents(f"{name}/", durable=durable)
         return Directory(self.path / name, self._open_directory(name))
@@ -192,13 +189,16 @@ class Directory(Closing):
     @contextlib.contextmanager
     def _listed(self, name: str) -> Iterator[int | None]:
         """Open a directory, for the length of the block; yield None if it does not exist."""
-        with contextlib.ExitStack() as stack:
-            descriptor = None
-            with contextlib.suppress(FileNotFoundError):
-                descriptor = self._open_directory(name)
-                stack.callback(os.close, descriptor)
+        try:
+            descriptor = self._open_directory(name)
+        except FileNotFoundError:
+            yield None
+            return
+        try:
             with errors_of(self.at(name), writing=False):
                 yield descriptor
+        finally:
+            os.close(descriptor)
 
     def open_to_read(self, name: str) -> ReadableFile:
         """Open a regular file for reading; raise FileNotFoundError if it does not exist."""
@@ -318,10 +318,7 @@ class Directory(Closing):
             self.discard(staged)
 
     def rename(self, old: str, new: str, *, durable: bool = True) -> None:
-        """Rename a file, which replaces an existing one; raise FileNotFoundError without it or its new folder.
-
-        Durability: syncs the directory of the new name, if `durable`.
-        """
+        """Rename a file, which may replace another; if `durable`, sync its folder; or raise FileNotFoundError."""
         with self._parent_of(old) as (source, before), self._parent_of(new) as (target, after):
             if source is None or target is None:
                 raise FileNotFoundError(old)
@@ -474,7 +471,6 @@ class Directory(Closing):
         return self._open(name or ".", os.O_RDONLY | os.O_DIRECTORY)
 
     def _open_file(self, name: str, flags: int) -> int:
-        """Open a regular file; refuse anything else."""
         # O_NONBLOCK: opening a FIFO in place of the file must not block; regular files ignore the flag.
         descriptor = self._open(name, flags | os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -534,7 +530,6 @@ class Directory(Closing):
 
 
 def _raise_not_created(path: Path, error: OSError) -> NoReturn:
-    """Raise the error for a directory that cannot be created."""
     match error.errno:
         case errno.EEXIST | errno.ENOTDIR | errno.ELOOP:
             taken = next((each for each in reversed((path, *path.parents)) if not each.is_dir()), path)

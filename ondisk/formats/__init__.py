@@ -15,26 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from ondisk.config import DatasetConfig, is_extension
 from ondisk.errors import ConfigError, shown
-from ondisk.formats.base import Batch, Format
+from ondisk.formats.base import Batch as Batch
+from ondisk.formats.base import Format as Format
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
-
-__all__ = [
-    "RULES",
-    "Batch",
-    "Format",
-    "find",
-    "has_extension",
-    "is_built_in",
-    "is_dir",
-    "is_known",
-    "listed",
-    "of_extension",
-    "of_segments",
-    "recognise",
-    "recognised",
-]
 
 _BUILT_IN = {
     "seg": ("ondisk.formats.diskqueue.seg", "Seg"),
@@ -91,16 +76,8 @@ def find(name: str, where: str = "") -> type[Format]:
     return loaded
 
 
-def recognise(file_name: str | None, head: bytes, default: str) -> str:
-    """Return the format of a file from outside: by its extension, else by its first bytes, else the default."""
-    return recognised(file_name, head, default) or default
-
-
 def recognised(file_name: str | None, head: bytes, likely: str) -> str | None:
-    """Return the format of a file from outside: by its extension, else by its first bytes; None if both are unknown.
-
-    An extension that several formats have is only a hint where the first bytes decide nothing; `likely` goes first.
-    """
+    """Return the format of a file from outside: by its extension if only it has that, else by its first bytes."""
     extension = PurePath(file_name or "").suffix.removeprefix(".").lower()
     if extension == likely or (extension and is_known(extension)):
         return extension

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, from_microseconds
@@ -25,6 +25,8 @@ BATCH_BYTES = 64 * 1024 * 1024
 MOVE = "Restore the file from a backup, or move it out of the dataset."
 """What to do about a file that has the name of a segment and is not one."""
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 _HEAD = 64 * 1024
 _PIECE = 1024 * 1024
 _COMPRESSIONS = {
@@ -73,6 +75,27 @@ class FileStream:
         count = self._file.read_into(self._position, buffer)
         self._position += count
         return count
+
+
+class Kept(dict[_Key, _Value]):
+    """What was made of keys that come again, until there are too many of them; None is not kept."""
+
+    def __init__(self, make: Callable[[_Key], _Value] | None = None, most: int = 100_000) -> None:
+        super().__init__()
+        self._make, self._most = make, most
+
+    def __missing__(self, key: _Key) -> _Value:
+        if self._make is None:
+            raise KeyError(key)
+        value = self._make(key)
+        return value if value is None else self.keep(key, value)
+
+    def keep(self, key: _Key, value: _Value) -> _Value:
+        """Keep a value that was made in another way, and return it."""
+        if len(self) >= self._most:
+            self.clear()
+        self[key] = value
+        return value
 
 
 class Loaded(NamedTuple):
@@ -172,10 +195,7 @@ class Batch:
 
 
 class JoinsParts(ABC):
-    """What a format may be, too: one that encodes each key and value of a content once, and joins them.
-
-    `joins_parts`: it does so with its configuration.
-    """
+    """What a format may be, too: one that, if `joins_parts`, encodes keys and values once, and joins them."""
 
     joins_parts: bool = True
 
@@ -289,9 +309,9 @@ class Format(ABC):
         """Return data in columns as bytes, as `encode` does, perhaps without objects; reftimes are microseconds."""
         return self.encode(list(map(Datum, map(from_microseconds, reftimes), metadata, data)))
 
-    @abstractmethod
     def decode(self, payload: bytes) -> Any:
-        """Return the data of a datum, decoded from its bytes; raise FrameCorrupt if they are not of this format."""
+        """Return the data of a datum, decoded from its bytes, unless `raw`; raise FrameCorrupt of another format."""
+        return payload
 
     @abstractmethod
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
@@ -456,7 +476,7 @@ class Format(ABC):
         """Return what encrypts and decrypts the bytes of a segment's file; None if they are not encrypted.
 
         `scan`, `parse` and `resume` decrypt by themselves. All other bytes are decrypted after they were read from the
-        file, and encrypted before they are written. Of an archived segment, what follows its place in its name counts.
+        file, and encrypted before they are written. What follows the place of a segment in its name counts.
 
         Raises:
             KeyMissing: its key is not known.

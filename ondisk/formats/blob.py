@@ -30,8 +30,6 @@ _MAX_ITEMS = 64 * 1024  # limit for values and keys in these
 
 
 class Blob(Format):
-    """The blob format; see the module's docstring."""
-
     name: ClassVar[str] = "blob"
     raw: ClassVar[bool] = True
     is_dir: ClassVar[bool] = True
@@ -57,14 +55,10 @@ class Blob(Format):
         return False
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
-        """Refuse the file: it does not contain its reftime."""
         raise InvalidInput(
             "a file of the format blob does not contain its reftime and metadata",
             hint="Say where they are: `ondisk append DATASET FILE --format blob --time mtime`, or see docs/files.md.",
         )
-
-    def decode(self, payload: bytes) -> bytes:
-        return payload
 
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
         reftime, metadata = self._read(payload)

@@ -18,8 +18,6 @@ _SEPARATORS = re.compile(r'[,:="]')
 
 
 class Content(NamedTuple):
-    """What a datum says of itself."""
-
     metadata: Mapping[str, Any]  # canonical values of the declared fields
     all: Mapping[str, Any]  # values by name, also of fields that are not declared
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -36,7 +37,6 @@ class Group:
         return sorted(self._group)
 
     def _member(self, name: str) -> Any:
-        """Return a group or dataset that is in this very file; None if there is none."""
         import h5py
 
         if next(self._left, None) is None:
@@ -45,20 +45,17 @@ class Group:
         return self._group[name] if isinstance(link, h5py.HardLink) else None
 
     def group(self, name: str) -> Group | None:
-        """Return a group in it; None if there is none of this name."""
         import h5py
 
         found = self._member(name)
         return Group(found, self._left) if isinstance(found, h5py.Group) else None
 
     def groups(self, prefix: str) -> Iterator[Group]:
-        """Yield the groups in it whose names begin so."""
         for name in self.names():
             if name.startswith(prefix) and (found := self.group(name)) is not None:
                 yield found
 
     def dataset(self, name: str) -> Dataset | None:
-        """Return a dataset in it; None if there is none of this name."""
         import h5py
 
         found = self._member(name)
@@ -70,13 +67,10 @@ class Group:
 
 
 class Dataset:
-    """A dataset of an HDF5 file: its attributes and values."""
-
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
     def attribute(self, name: str) -> Any:
-        """Return an attribute, as `Group.attribute`."""
         return _attribute(self._dataset, name)
 
     def first(self) -> float | None:
@@ -118,9 +112,9 @@ class Dataset:
         filters = [plist.get_filter(number)[0] for number in range(plist.get_nfilters())]
         if not {*filters} <= {_DEFLATE, _SHUFFLE, _CHECKSUM} or filters.count(_DEFLATE) > 1:
             raise InvalidInput(f"{name} is compressed in another way than by deflate")
-        size = _product(dataset.chunks) * dataset.dtype.itemsize
+        size = math.prod(dataset.chunks) * dataset.dtype.itemsize
         if size > _MOST_VALUES * dataset.dtype.itemsize:
-            raise InvalidInput(f"{name} has chunks of {_product(dataset.chunks)} values, more than {_MOST_VALUES}")
+            raise InvalidInput(f"{name} has chunks of {math.prod(dataset.chunks)} values, more than {_MOST_VALUES}")
         if _DEFLATE in filters and dataset.id.get_chunk_info_by_coord(tuple(place)).size:
             skipped, stored = dataset.id.read_direct_chunk(tuple(place))
             is_deflated = not skipped >> filters.index(_DEFLATE) & 1
@@ -152,7 +146,7 @@ def _attribute(holder: Any, name: str) -> Any:
     if name not in holder.attrs:
         return None
     identity = holder.attrs.get_id(name)
-    if identity.shape is None or _product(identity.shape) != 1:
+    if identity.shape is None or math.prod(identity.shape) != 1:
         return None
     value = holder.attrs[name]
     if hasattr(value, "shape") and value.shape:
@@ -162,10 +156,3 @@ def _attribute(holder: Any, name: str) -> Any:
     if isinstance(value, str):
         return str(value)
     return value.item() if hasattr(value, "item") else None
-
-
-def _product(shape: Sequence[int]) -> int:
-    product = 1
-    for each in shape:
-        product *= each
-    return product

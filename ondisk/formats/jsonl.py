@@ -20,7 +20,7 @@ from ondisk import json_shapes
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import Datum, FieldType, restored
 from ondisk.errors import FrameCorrupt, InvalidInput, shown
-from ondisk.formats.base import Batch, JoinsParts, Loaded
+from ondisk.formats.base import Batch, JoinsParts, Kept, Loaded
 from ondisk.formats.lines import LineFormat, why_not_text
 from ondisk.formats.metadata import OncePerMapping, canonical_metadata
 
@@ -30,24 +30,17 @@ _STRING = re.compile(rb'"[^"]*"?')
 _SOME = 64 * 1024
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _OBJECT = re.compile(rb'\s*+\{(?=.*?(?:"reftime"|\\u)).*\}\s*', re.DOTALL)
-_CACHED = 100_000
 _PRINTED, _PLACE = frozenset({"metadata", "data", "location"}), frozenset({"segment", "offset", "size"})
 """The keys of a datum as `query --json` prints it, besides `reftime` and `dataset`; and those of its location."""
 
 _INFINITIES = (float("inf"), float("-inf"))
 
 
-class _Heads(dict[int, bytes]):
-    """microseconds → the beginning of a line, with the time."""
-
-    def __missing__(self, reftime: int) -> bytes:
-        self[reftime] = head = b'{"reftime":"%b"' % json_shapes.format_time(reftime).encode()
-        return head
+def _head(reftime: int) -> bytes:
+    return b'{"reftime":"%b"' % json_shapes.format_time(reftime).encode()
 
 
 class JsonLines(LineFormat, JoinsParts):
-    """The jsonl format; see the module's docstring."""
-
     name: ClassVar[str] = "jsonl"
     plausible: ClassVar[re.Pattern[bytes]] = _OBJECT
 
@@ -56,8 +49,8 @@ class JsonLines(LineFormat, JoinsParts):
         self._decoder = json.JSONDecoder(parse_constant=_refuse_constant)
         self._unique_decoder = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
         self._reals = [name for name, kind in config.fields.items() if kind is FieldType.REAL]
-        self._times: dict[str, int] = {}
-        self._heads = _Heads()
+        self._times = Kept(json_shapes.parse_time)
+        self._heads = Kept(_head)
         self._metas = OncePerMapping(self._meta)
 
     @classmethod
@@ -80,14 +73,10 @@ class JsonLines(LineFormat, JoinsParts):
         return Loaded(data, None, reftimes)
 
     def decode(self, payload: bytes) -> dict[str, Any]:
-        try:
-            content = self._loads(payload, MAX_DEPTH)
-        except InvalidInput as error:
-            raise FrameCorrupt(f"not a line of JSON: {error.message}") from None
-        return self._data(content, payload)
+        found: dict[str, Any] = self.load([payload]).data[0]
+        return found
 
     def _data(self, content: dict[str, Any], payload: bytes) -> dict[str, Any]:
-        """Return the keys of a line that are neither its reftime nor declared fields."""
         fields = self.config.fields
         content.pop("reftime", None)
         shaped = b'"$' in payload or b"\\u0024" in payload
@@ -132,10 +121,7 @@ class JsonLines(LineFormat, JoinsParts):
     def encode_members(
         self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], members: Sequence[bytes]
     ) -> Batch:
-        """Do as `encode_columns` with data whose content is given as the members of a JSON object, a comma before each.
-
-        Their values nest within `max_depth`.
-        """
+        """Encode columns whose content is given as members of a JSON object, a comma before each."""
         batch = Batch()
         try:
             return self.encode_parts(reftimes, metadata, [members])
@@ -180,8 +166,6 @@ class JsonLines(LineFormat, JoinsParts):
     def encode_parts(
         self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[bytes]]
     ) -> Batch:
-        if len(self._heads) > _CACHED:
-            self._heads.clear()
         metas = self._metas.of(metadata)
         heads, ends = map(self._heads.__getitem__, reftimes), repeat(b"}", len(reftimes))
         lines = [*map(b"".join, zip(heads, [line for _, line in metas], *parts, ends, strict=True))]
@@ -189,7 +173,6 @@ class JsonLines(LineFormat, JoinsParts):
         return Batch([*reftimes], [canonical for canonical, _ in metas], lines)
 
     def _meta(self, metadata: Mapping[str, Any]) -> tuple[Mapping[str, Any], bytes]:
-        """Return metadata as canonical values, and as they are in a line."""
         canonical, shaped = self._metadata(metadata)
         return canonical, b"," + json_shapes.dump(shaped)[1:-1] if shaped else b""
 
@@ -223,15 +206,10 @@ class JsonLines(LineFormat, JoinsParts):
             raise InvalidInput('it has no "reftime" such as "2026-11-20T06:00:00Z"')
         if not isinstance(text, str):
             raise InvalidInput('reftime must be text such as "2026-11-20T06:00:00Z"')
-        known = self._times.get(text)
-        if known is None:
-            if len(self._times) > _CACHED:
-                self._times.clear()
-            try:
-                known = self._times[text] = json_shapes.parse_time(text)
-            except InvalidInput as error:
-                raise InvalidInput(f"reftime: {error.message}") from None
-        return known
+        try:
+            return self._times[text]
+        except InvalidInput as error:
+            raise InvalidInput(f"reftime: {error.message}") from None
 
 
 def _to_json(stored: Any, kind: FieldType, depth: int) -> Any:

@@ -64,10 +64,7 @@ class LineFormat(Format):
         return rest
 
     def parse_lines(self, lines: list[bytes], number: int, *, stored: bool = False) -> Batch:
-        """Return the data in lines, and skip blank lines. After 100 refused lines, reasons are short.
-
-        `number`: of the first line in its file; `stored`: they are lines of a segment.
-        """
+        """Return the data in lines from a file, or `stored` ones; after 100 refused lines, reasons are short."""
         batch, read = Batch(), self.read_stored_line if stored else self.read_line
         for at, line in enumerate(lines, number):
             if len(batch.refused) == _EXPLAINED:
@@ -108,7 +105,6 @@ class LineFormat(Format):
         batch.refused.sort()
 
     def _with_whole(self, lines: list[bytes]) -> Iterator[bytes]:
-        """Yield lines, and after each with NUL bytes the datum at its end."""
         for place, line in enumerate(lines):
             yield line
             if b"\0" in line and self.plausible.fullmatch(line[line.rindex(b"\0") + 1 :]):
@@ -217,10 +213,7 @@ class LineFormat(Format):
 
 
 def read_lines(stream: Readable, batch_size: int, max_line: int) -> Iterator[list[bytes]]:
-    """Yield lists of lines from a stream, without their newlines (LF or CR LF); raise LimitExceeded of a longer line.
-
-    Memory: one batch, and at most `max_line` bytes of one line.
-    """
+    """Yield lists of lines (LF or CR LF); raise LimitExceeded. Memory: one batch, and `max_line` bytes."""
     batch: list[bytes] = []
     weight, number = 0, 1
     for lines in _chunks_of_lines(stream, max_line):
@@ -284,7 +277,6 @@ def _following(lines: list[bytes], place: int) -> bytes:
 
 
 def _passed(offset: int, size: int, zeros: int, limit: int) -> Damage:
-    """Return the damage of a line that has NUL bytes, or else is too long."""
     if not zeros:
         return Damage(offset, size, f"a line longer than {limit} bytes")
     torn = f", and {size - zeros} bytes of torn lines around them" * (size > zeros)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 from ondisk.datum import Datum
 from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, shown
@@ -23,10 +23,9 @@ from ondisk.segment import Damage, End, Laid, ScanResult, SegmentFile
 
 END = b"7777"
 """How a message ends."""
+MANY = 10_000
+"""What formats keep of messages that have something in common, at most."""
 
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
-_REMEMBERED = 10_000
 _PIECE = 1024 * 1024  # bytes that are read together
 _HEAD = 4096  # bytes in which the first message of a file begins: headings come before it
 _LOOKED_AT = 400  # bytes of a gap that are looked at for a heading
@@ -37,28 +36,13 @@ _BLANKS = re.compile(rb"[\0\t\n\r \x01\x03]+")
 _HEADING = re.compile(rb"(NNNN )?(ZCZC )?([0-9]{3,10} ){0,2}([A-Z]{4}[0-9]{2} [A-Z]{4} [0-9]{6} ([A-Z]{3} )?)?(NNNN )?")
 
 
-class Remembered(dict[_Key, _Value]):
-    """What was made of keys that come again, until there are too many of them."""
-
-    def keep(self, key: _Key, value: _Value) -> _Value:
-        """Remember a value, and return it."""
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        self[key] = value
-        return value
-
-
 class Gap(NamedTuple):
-    """Bytes between messages."""
-
     offset: int  # of the first byte
     size: int  # number of bytes
     reason: str  # why they are damage; empty for padding and headings
 
 
 class Frames(NamedTuple):
-    """Consecutive messages of a stream."""
-
     window: bytes  # bytes of the stream
     offset: int  # of the window in the stream
     spans: list[tuple[int, int]]  # where in the window each message begins and ends
@@ -101,9 +85,6 @@ class Messages(Described):
 
     def ends(self, tail: bytes, size: int) -> bool:
         return tail == END
-
-    def decode(self, payload: bytes) -> bytes:
-        return payload
 
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
         try:
@@ -287,8 +268,9 @@ class _OpenGap:
         reason = ""
         if self.claimed:
             reason = f"no message, or one of {self.claimed} bytes: more than max_datum_size, {limit}"
-        elif not self._is_blank and not (self.size <= _LOOKED_AT and _is_heading(self._head)):
-            reason = "no message"
+        elif not self._is_blank:
+            words = _BLANKS.sub(b" ", self._head.strip(_BLANK) + b" ")
+            reason = "" if self.size <= _LOOKED_AT and _HEADING.fullmatch(words) else "no message"
         gap = Gap(end - self.size, self.size, reason)
         self._start()
         return gap
@@ -302,7 +284,3 @@ def _more(read: Callable[[int], bytes], kept: bytes, wanted: int) -> tuple[bytes
         pieces.append(piece)
         size += len(piece)
     return b"".join(pieces), size < goal
-
-
-def _is_heading(content: bytes) -> bool:
-    return _HEADING.fullmatch(_BLANKS.sub(b" ", content.strip(_BLANK) + b" ")) is not None

@@ -32,7 +32,6 @@ class OncePerMapping(Generic[_T]):
         self._known: dict[int, tuple[Mapping[str, Any], _T]] = {}  # the mapping is kept, so that no other gets its id
 
     def of(self, metadata: Sequence[Mapping[str, Any]]) -> list[_T]:
-        """Return what it returns for each."""
         if len(self._known) > _CACHED:
             self._known.clear()
         found: dict[int, _T] = {}
@@ -77,7 +76,6 @@ def canonical_metadata(
 
 
 def without(metadata: Mapping[str, Any], declared: Set[str]) -> dict[str, Any]:
-    """Return the metadata that are not declared."""
     return {key: value for key, value in metadata.items() if key not in declared}
 
 

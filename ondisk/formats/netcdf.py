@@ -65,8 +65,6 @@ class Variables(Protocol):
 
 
 class NetCdf(WholeFile):
-    """The netcdf format; see the module's docstring."""
-
     name: ClassVar[str] = "netcdf"
     items: ClassVar[frozenset[str]] = frozenset(("area", "origin", "quantity"))
     numbers: ClassVar[Mapping[str, FieldType]] = dict.fromkeys(("north", "south", "east", "west"), FieldType.REAL)
@@ -150,7 +148,6 @@ def _area(file: Variables) -> dict[str, Any]:
 
 
 def _reftime(file: Variables) -> int:
-    """Return the reftime of a file, in microseconds since 1970."""
     text = file.attribute("forecast_reference_time") or file.attribute("time")
     if text:
         try:
@@ -164,7 +161,6 @@ def _reftime(file: Variables) -> int:
 
 
 def _since(value: float, units: Any, calendar: Any) -> int:
-    """Return a time that is counted in units since another one, in microseconds since 1970."""
     if calendar not in _CALENDARS:
         raise InvalidInput(f"its calendar is {shown(calendar)}, not one of {', '.join(map(str, _CALENDARS[1:]))}")
     matched = _SINCE.fullmatch(str(units))

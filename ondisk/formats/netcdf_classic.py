@@ -5,6 +5,7 @@ Source: the NetCDF file format specifications, https://docs.unidata.ucar.edu/net
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,8 +24,6 @@ _LONGEST_NAME = 10_000
 
 
 class _Raw(NamedTuple):
-    """Values as a file has them."""
-
     type: int
     content: bytes
 
@@ -73,9 +72,7 @@ class Classic:
         return self._read(name, 1)[0] if all(size or self._records for size in sizes) else None
 
     def values(self, name: str) -> Sequence[float]:
-        count = 1
-        for each in self._variables[name].dimensions:
-            count *= self._dimensions[each][1]
+        count = math.prod(self._dimensions[each][1] for each in self._variables[name].dimensions)
         if not count:
             raise InvalidInput(f"{shown(name)} has one value in each record")  # they do not lie side by side
         if count > _MOST_VALUES:
@@ -83,7 +80,6 @@ class Classic:
         return self._read(name, count)
 
     def _read(self, name: str, count: int) -> Sequence[float]:
-        """Return the first values of a variable."""
         variable = self._variables[name]
         if variable.type == _TEXT:
             raise InvalidInput(f"{shown(name)} has no numbers")

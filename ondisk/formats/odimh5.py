@@ -31,8 +31,6 @@ _ABOVE_GROUND, _LAYER_ABOVE_GROUND = 105, 106  # types of levels of GRIB 1
 
 
 class OdimH5(WholeFile):
-    """The odimh5 format; see the module's docstring."""
-
     name: ClassVar[str] = "odimh5"
     items: ClassVar[frozenset[str]] = frozenset(("area", "level", "origin", "product", "quantity", "task", "timerange"))
     numbers: ClassVar[Mapping[str, FieldType]] = {
@@ -118,7 +116,6 @@ def _has_product(file: Group, name: str) -> bool:
 
 
 def _section(file: Group) -> dict[str, Any]:
-    """Return the area of a vertical section."""
     return _within(_needed(file, "where"), "start", "stop")
 
 
@@ -127,7 +124,6 @@ def _rectangle(file: Group) -> dict[str, Any]:
 
 
 def _within(where: Group, *corners: str) -> dict[str, Any]:
-    """Return an area that contains some corners."""
     latitudes = [_number(where, f"{corner}_lat") for corner in corners]
     longitudes = [_number(where, f"{corner}_lon") for corner in corners]
     south, north, west, east = min(latitudes), max(latitudes), min(longitudes), max(longitudes)
@@ -161,7 +157,6 @@ def _layer(what: Group) -> str:
 
 
 def _sum(file: Group) -> dict[str, Any]:
-    """Return the time range of a sum of precipitation."""
     first = _first(file)
     if _text(first, "product") != _SUMS:
         return {}
@@ -169,12 +164,7 @@ def _sum(file: Group) -> dict[str, Any]:
     return {"timerange": positions("Timedef", "0s", _SUM, f"{length}s"), "step": 0, "stat": _SUM, "period": length}
 
 
-_LEVELS: dict[str, Callable[[Group], str]] = {
-    "CAPPI": _height,
-    "PCAPPI": _height,
-    "PPI": _elevation,
-    "VIL": _layer,
-}
+_LEVELS: dict[str, Callable[[Group], str]] = {"CAPPI": _height, "PCAPPI": _height, "PPI": _elevation, "VIL": _layer}
 """How the level of a product of images is read."""
 
 _IMAGE = (_task, _quantities, _product, _rectangle, _level, _sum)
@@ -198,7 +188,6 @@ def _between(least: float, most: float) -> str:
 
 
 def _first(file: Group) -> Group:
-    """Return what the first dataset says of itself."""
     return _needed(_needed(file, "dataset1"), "what")
 
 
@@ -234,7 +223,6 @@ def _parsed(value: float | str) -> float | None:
 
 
 def _time(group: Group, date: str, time: str) -> int:
-    """Return the time of two attributes, in microseconds since 1970."""
     text = f"{_text(group, date)} {_text(group, time)}"
     matched = _TIME.fullmatch(text)
     try:

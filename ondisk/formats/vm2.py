@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, from_microseconds, microseconds
 from ondisk.errors import FrameCorrupt, InvalidInput, shown
-from ondisk.formats.base import Batch
+from ondisk.formats.base import Batch, Kept
 from ondisk.formats.described import HasItems
 from ondisk.formats.lines import LineFormat, why_not_text
 from ondisk.segment import End, Laid, SegmentFile
@@ -41,13 +41,10 @@ _PARTS = (
     ("value2", _IS_NUMBER, "is not a number"),
 )
 _SHAPE = "YYYYmmddHHMM[SS],station,variable,value1,value2,value3,flags"
-_CACHED = 100_000
 _CUT_OFF = b"\0\n"
 
 
 class Vm2(HasItems, LineFormat):
-    """The VM2 format; see the module's docstring."""
-
     name: ClassVar[str] = "vm2"
     raw: ClassVar[bool] = True
     plausible: ClassVar[re.Pattern[bytes]] = _ONE_LINE
@@ -55,16 +52,13 @@ class Vm2(HasItems, LineFormat):
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
-        self._times = _Times()
-        self._moments = _Moments()
-        self._metadata = _Metadata()
+        self._times = Kept(_microseconds)
+        self._moments = Kept(from_microseconds)
+        self._metadata = Kept(_series)  # one mapping for all data of a series
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
         return _ONE_LINE.match(head) is not None
-
-    def decode(self, payload: bytes) -> bytes:
-        return payload
 
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
         try:
@@ -138,17 +132,12 @@ class Vm2(HasItems, LineFormat):
             return None
         if not all(map(_IS_NUMBER, {*parts[3::each], *parts[4::each]})):
             return None
-        times, metadata = self._caches()
-        reftimes = list(map(times.__getitem__, parts[::each]))
-        series = list(map(metadata.__getitem__, zip(parts[1::each], parts[2::each], strict=True)))
+        reftimes: list[Any] = [*map(self._times.__getitem__, parts[::each])]
+        series: list[Any] = [*map(self._metadata.__getitem__, zip(parts[1::each], parts[2::each], strict=True))]
         return None if None in reftimes or None in series else Batch(reftimes, series, lines)
 
     def _agree(self, data: Sequence[Datum], batch: Batch) -> bool:
-        """Return whether reftime and metadata of data are the same as in their lines."""
-        moments = self._moments
-        if len(moments) > _CACHED:
-            moments.clear()
-        if [moments[reftime] for reftime in batch.reftimes] != [datum.reftime for datum in data]:
+        if [*map(self._moments.__getitem__, batch.reftimes)] != [datum.reftime for datum in data]:
             return False
         return _are_part_of([datum.metadata for datum in data], batch.metadata)
 
@@ -170,63 +159,35 @@ class Vm2(HasItems, LineFormat):
         if matched is None:
             raise InvalidInput(f"{_excerpt(line)}: {_fault(line)}")
         self.check_size(line)
-        times, metadata = self._caches()
-        reftime = times[matched[1]]
-        if reftime is None:
+        reftime, metadata = self._times[matched[1]], self._metadata[matched[2], matched[3]]
+        if reftime is None or metadata is None:
             raise InvalidInput(f"{_excerpt(line)} has an impossible time")
-        return reftime, metadata[matched[2], matched[3]]
-
-    def _caches(self) -> tuple[_Times, _Metadata]:
-        if len(self._times) > _CACHED:
-            self._times.clear()
-        if len(self._metadata) > _CACHED:
-            self._metadata.clear()
-        return self._times, self._metadata
+        return reftime, metadata
 
 
-class _Times(dict[bytes, Any]):
-    """YYYYmmddHHMM[SS] → microseconds; None for text that is not a time."""
-
-    def __missing__(self, text: bytes) -> int | None:
-        if not _IS_TIME(text):
-            return None
-        reftime: int | None = None
-        parts = [int(text[:4]), *(int(text[at : at + 2]) for at in range(4, len(text), 2))]
-        with contextlib.suppress(ValueError):
-            reftime = microseconds(datetime(*parts, tzinfo=UTC))  # type: ignore[misc,arg-type]
-        self[text] = reftime
-        return reftime
+def _microseconds(text: bytes) -> int | None:
+    """Return the microseconds of YYYYmmddHHMM[SS]; None if that is not a time."""
+    if not _IS_TIME(text):
+        return None
+    parts = [int(text[:4]), *(int(text[at : at + 2]) for at in range(4, len(text), 2))]
+    with contextlib.suppress(ValueError):
+        return microseconds(datetime(*parts, tzinfo=UTC))  # type: ignore[misc,arg-type]
+    return None
 
 
-class _Moments(dict[int, datetime]):
-    """microseconds → time."""
-
-    def __missing__(self, reftime: int) -> datetime:
-        self[reftime] = from_microseconds(reftime)
-        return self[reftime]
-
-
-class _Metadata(dict[tuple[bytes, bytes], Any]):
-    """Station and variable → metadata, one mapping for all data of a series; None, not cached, if they are invalid."""
-
-    def __missing__(self, key: tuple[bytes, bytes]) -> Mapping[str, Any] | None:
-        if not all(map(_IS_WHOLE, key)):
-            return None
-        station, variable = map(int, key)
-        self[key] = metadata = {"area": f"VM2,{station}", "product": f"VM2,{variable}"}
-        return metadata
+def _series(key: tuple[bytes, bytes]) -> Mapping[str, Any] | None:
+    if not all(map(_IS_WHOLE, key)):
+        return None
+    station, variable = map(int, key)
+    return {"area": f"VM2,{station}", "product": f"VM2,{variable}"}
 
 
 def _are_part_of(given: Sequence[Mapping[str, Any]], metadata: Sequence[Mapping[str, Any]]) -> bool:
-    return given == metadata or all(map(_is_part_of, given, metadata))
-
-
-def _is_part_of(given: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
-    return not given or given.items() <= metadata.items()
+    pairs = zip(given, metadata, strict=True)
+    return given == metadata or all(not some or some.items() <= every.items() for some, every in pairs)
 
 
 def _fault(line: bytes) -> str:
-    """Return what is wrong with a line that is not VM2."""
     if problem := why_not_text(line):
         return problem
     if b"\n" in line or b"\r" in line:

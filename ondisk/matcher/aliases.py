@@ -33,10 +33,7 @@ class _Meaning(NamedTuple):
 
 
 class Aliases:
-    """The aliases of a file: field → name in lower case → alternatives; `source`: the file, for messages.
-
-    Raises ConfigError if a name leads to itself, or is a value of its field.
-    """
+    """The aliases of a file: field → name in lower case → alternatives; raises ConfigError if one leads to itself."""
 
     def __init__(self, sections: Mapping[str, Mapping[str, Sequence[str]]], source: str) -> None:
         self.source = source

@@ -113,7 +113,6 @@ class Field:
 
     @property
     def _label(self) -> str:
-        """The field in a message."""
         return self.name
 
     def _compare(self, operator: Operator, value: object) -> Expression:

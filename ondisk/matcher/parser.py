@@ -57,7 +57,7 @@ def parse(
     durations: Collection[str] = (),
     aliases: Aliases = NO_ALIASES,
 ) -> Expression:
-    """Return the syntax tree of a match expression.
+    """Return the syntax tree of a match expression, with values in stored form: microseconds, and booleans 0 or 1.
 
     Args:
         text: the expression; empty matches everything. If a field occurs in two groups, both must match.
@@ -66,13 +66,7 @@ def parse(
         durations: fields of type integer that are seconds, so that their values may be written as `6h`.
         aliases: names for alternatives of items and of `reftime`.
 
-    Returns:
-        The tree, with values in stored form: times are microseconds, booleans 0 or 1.
-
-    Raises:
-        MatchError: the text is longer than MAX_LENGTH, has a syntax error, or names an unknown field.
-        InvalidInput: `now` has no time zone.
-
+    Raises MatchError of a syntax error, an unknown field or more than MAX_LENGTH; InvalidInput of `now` without zone.
     Cost: linear in the length of the text; the parser does not recurse.
     """
     if len(text) > MAX_LENGTH:
@@ -102,7 +96,6 @@ def groups_of(text: str) -> list[str]:
 
 
 def _cut(fragment: Fragment, separators: re.Pattern[str]) -> Iterator[Fragment]:
-    """Yield the parts of a fragment between separators outside quotes."""
     begin = 0
     for found in separators.finditer(fragment.text):
         if found["open"] is not None:
@@ -150,7 +143,6 @@ def _group(group: Fragment, all_known: _Known) -> Expression:
 
 
 def _meant(name: str, kind: FieldType, alias: Fragment, meant: Iterable[str], known: _Known) -> Iterator[Expression]:
-    """Yield the conditions that an alias stands for."""
     for text in meant:
         try:
             yield parse_value(name, kind, Fragment(text, alias.start), known.now)
@@ -180,7 +172,6 @@ def _refuse_group_inside(name: str, value: Fragment, known: Mapping[str, FieldTy
 
 
 def _undeclared(name: str, value: Fragment, now: datetime) -> Expression:
-    """Return the condition of a group on metadata that are not declared."""
     found: dict[Kind, list[Expression]] = {}
     for alternative in _cut(value, _ALTERNATIVES):
         for kind, condition in parse_untyped(METADATA + name, alternative, now).items():
@@ -199,10 +190,7 @@ def _utc(now: datetime | None) -> datetime:
 def parse_value(
     field: str, kind: FieldType, fragment: Fragment, now: datetime, *, is_duration: bool = False
 ) -> Expression:
-    """Return the condition of one alternative of a group, without blanks around it; raise MatchError.
-
-    `is_duration`: integers of the field are seconds, and may be written as `6h`.
-    """
+    """Return the condition of one alternative of a group; raise MatchError. `is_duration`: `6h` stands for seconds."""
     if not fragment.text:
         raise fragment.error(f"{field} is compared with nothing", 'Remove the group, or write `""` for the empty text.')
     match kind:
@@ -262,7 +250,6 @@ def parse_untyped(field: str, fragment: Fragment, now: datetime) -> dict[Kind, E
 
 
 def _number(fragment: Fragment) -> Scalar:
-    """Return an integer of any size, else a real."""
     if _INTEGER.fullmatch(fragment.text) and len(fragment.text) <= _LONGEST_INTEGER:
         return int(fragment.text)
     return _real(fragment)

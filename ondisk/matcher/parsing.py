@@ -42,7 +42,6 @@ class Fragment(NamedTuple):
         return Fragment(text.strip(), self.start + begin + blanks)
 
     def split(self, separator: str) -> Iterator[Fragment]:
-        """Yield the parts between separators."""
         begin = 0
         for text in self.text.split(separator):
             yield self.part(begin, begin + len(text))

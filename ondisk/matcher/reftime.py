@@ -107,7 +107,6 @@ class Period(NamedTuple):
 
     @property
     def time_of_day(self) -> int:
-        """Seconds from midnight to its beginning."""
         return self.begin.hour * 3600 + self.begin.minute * 60 + self.begin.second
 
     def moved(self, distance: Distance) -> Period:
@@ -198,15 +197,12 @@ class _Token(NamedTuple):
 
 
 class _Tokens:
-    """The tokens of one term, taken from the left."""
-
     def __init__(self, term: Fragment) -> None:
         self._term = term
         self._tokens = list(_tokens(term))
         self._next = 0
 
     def take(self, *kinds: str) -> _Token | None:
-        """Take and return the next token if it is of one of these kinds; else return None."""
         if self._next == len(self._tokens) or self._tokens[self._next].kind not in kinds:
             return None
         self._next += 1
@@ -220,16 +216,12 @@ class _Tokens:
         return self._term.error(f"expected {wanted}" + f" after {self._term}" * bool(self._tokens), hint)
 
     def finish(self) -> None:
-        """Raise unless every token was taken."""
         if self._next < len(self._tokens):
             raise self.unexpected("a comma or the end")
 
 
 def parse_times(field: str, fragment: Fragment, now: datetime) -> Expression:
-    """Return the condition of one alternative of a timestamp field; `OneOf(field, ())` if no time of day can match.
-
-    `now`, in UTC, is the time for `now`, `today` and `ago`. Raises MatchError.
-    """
+    """Return the condition of one alternative of a timestamp field, or raise MatchError; `now`: in UTC, for `today`."""
     return all_of(condition for term in fragment.split(",") for condition in _conditions(field, term, now))
 
 
@@ -401,7 +393,6 @@ def _day(tokens: _Tokens, now: datetime) -> Period:
 
 
 def _offset(time: _Token) -> int:
-    """Return the offset of a time from UTC in seconds; 0 without one."""
     text = "".join(time.groups.get("offset", "").split())
     if not text:
         return 0

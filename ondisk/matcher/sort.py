@@ -66,8 +66,6 @@ class Sort(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Descending:
-    """A value that sorts in reverse order."""
-
     value: tuple[bool, Any]
 
     def __lt__(self, other: _Descending) -> bool:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
-from operator import and_, eq, ge, gt, le, lt
+from operator import and_, eq, ge, gt, le, lt, or_
 from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, dataclass_transform
 
 from ondisk.datum import METADATA
 from ondisk.errors import InvalidInput
-from ondisk.step import ALWAYS, DAY, NEVER, Interval
+from ondisk.step import ALWAYS, DAY, NEVER, NOTHING, Interval
 
 Scalar: TypeAlias = int | float | str | bool | bytes
 Operator: TypeAlias = Literal["=", "<", "<=", ">", ">="]
@@ -222,7 +222,11 @@ def _interval(expression: Expression, *, negated: bool) -> Interval:
         case And(children) | Or(children):
             parts = [_interval(child, negated=negated) for child in children]
             # not (a and b) is (not a) or (not b), and the other way round
-            return _intersection(parts) if isinstance(expression, And) is not negated else _hull(parts)
+            if isinstance(expression, And) is not negated:
+                found = reduce(and_, parts, ALWAYS)
+            else:
+                found = reduce(or_, (part for part in parts if not part.is_empty), NOTHING)
+            return NEVER if found.is_empty else found
         case Compare("reftime", operator, int(value)):
             return _compared(_COMPLEMENT[operator] if negated else operator, value)
         case OneOf("reftime", values) if values and not negated:
@@ -253,16 +257,6 @@ def _compared(operator: Operator | None, time: int) -> Interval:
             return Interval(begin=time)
         case None:  # any time but this one
             return ALWAYS
-
-
-def _intersection(parts: list[Interval]) -> Interval:
-    common = reduce(and_, parts, ALWAYS)
-    return NEVER if common.is_empty else common
-
-
-def _hull(parts: list[Interval]) -> Interval:
-    parts = [part for part in parts if not part.is_empty]
-    return Interval(min(part.begin for part in parts), max(part.end for part in parts)) if parts else NEVER
 
 
 _Leaf: TypeAlias = Compare | OneOf | StartsWith | Components | Item | TimeOfDay | EverySeconds

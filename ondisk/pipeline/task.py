@@ -41,6 +41,9 @@ from ondisk.staging.stage import Stage
 _LINE = re.compile(r"line [0-9]+: ")
 _Reading: TypeAlias = tuple[tuple[tuple[str, str], ...], int, int]
 _Read: TypeAlias = dict[int, tuple[int, Mapping[str, Any]]]
+CHANGED = "it changed after the run found it"
+_EARLIEST, _LATEST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))
+NAMED = 100  # how many refused data, and how many damaged places, a report names
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +167,6 @@ def read_again(payloads: Sequence[bytes], format: Format) -> Batch:
 
 def _reading(config: DatasetConfig) -> _Reading:
     return tuple(config.fields.items()), config.max_datum_size, config.max_depth
-
-
-CHANGED = "it changed after the run found it"
-_EARLIEST, _LATEST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))
-NAMED = 100  # how many refused data, and how many damaged places, a report names
 
 
 class InputFile(NamedTuple):

@@ -177,8 +177,7 @@ def _planned(directory: Directory, config: DatasetConfig) -> Report:
         for name, entry in sorted(found_segments(directory, config), key=lambda each: in_order(each[0])):
             found = diagnose(name, None, look_at(directory, name, entry, None, format), at, 0)
             found = replace(found, awaited=reading.why_unread(name))
-            is_read = found.action == "rescan"
-            report.add([tried(directory, layout, name, format, found, errors) if is_read else found])
+            report.add([tried(directory, layout, name, format, found, errors) if found.action == "rescan" else found])
         wrong = [*astray(directory)]
         if not wrong and consumer is not None:
             wrong += [followed(directory, again) for again in newer_than(directory, consumer)[:1]]

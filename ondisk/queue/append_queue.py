@@ -265,8 +265,7 @@ class _Source:
                 scanned = next(iter(self.format.frames(FileStream(file, 0))), None)
         except (InvalidInput, SegmentCorrupt):
             scanned = None
-        place = Place() if scanned is None else Place().after(scanned, 0, 1)
-        return replace(place, size=file.size())
+        return replace(Place() if scanned is None else Place().after(scanned, 0, 1), size=file.size())
 
     def _position(self, state: State, remarks: list[str]) -> Place | None:
         """Return the place of the position in `state.dat`; None if it is the beginning, or cannot be right."""

@@ -102,8 +102,7 @@ class Order:
         is_dense = at.offset + sum(row[3] for row in rows) == end
         at.frames = at.frames + len(rows) if is_dense else at.frames_before(end)
         at.offset = end
-        state = State(self._number, end - at.shift, at.frames)
-        return Taken(at.segment, rows, state, at.begin - at.shift)
+        return Taken(at.segment, rows, State(self._number, end - at.shift, at.frames), at.begin - at.shift)
 
     def _read(self, snapshot: Snapshot, at: _Open, least: int) -> None:
         count = max(least, _WINDOW)
@@ -187,8 +186,7 @@ class _Open:
         self._access = access
         self._format = cast("Seg", access.format(segment.format))
         self.segment = segment
-        is_draft = Header.of_kind(segment.end.kind).draft
-        self._header = Header.parse(self._file().read(0, MAX_SIZE), draft=is_draft)
+        self._header = Header.parse(self._file().read(0, MAX_SIZE), draft=Header.of_kind(segment.end.kind).draft)
         self.shift = self._header.size - self._header.logical_size
         self.begin = self.offset = self._header.size
         self.frames = 0

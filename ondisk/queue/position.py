@@ -39,6 +39,8 @@ _NUMBERED = re.compile(r"\.?([0-9]{1,20})\.seg(\.[0-9]+)?", re.ASCII | re.IGNORE
 
 LEAST_BEGIN = 4  # bytes of the smallest header
 _IV = 16  # bytes of an encrypted segment that do not count in a position
+_PAST = "which ends before that: Beats would skip all of it"
+_INSIDE = "which is inside of an event: Beats may skip the rest of it"
 
 
 def position(directory: Directory) -> State | None:
@@ -233,25 +235,19 @@ def misplaced_in(directory: Directory, format: Seg, at: State) -> str | None:
     if not at.offset(0):
         return None
     try:
-        file = directory.open_to_read(f"{at.segment}.seg")
-        frames = format.frames(FileStream(file, 0))
+        frames = format.frames(FileStream(directory.open_to_read(f"{at.segment}.seg"), 0))
         begin = frames.offset
         offset = at.offset(begin)
         place, found = walk(frames, offset)
     except (FileNotFoundError, StorageError, InvalidInput, SegmentCorrupt, KeyMissing, AuthenticationFailed):
         return None  # whoever reads the segment reports that
     if found == "short":
-        is_torn = frames.damage is not None
-        return None if is_torn or (at.version and not at.frame_index) else _wrong(at, _PAST)
+        return None if frames.damage is not None or (at.version and not at.frame_index) else _wrong(at, _PAST)
     if found == "across":
         return _wrong(at, _INSIDE)
     if (found == "exact" or offset == begin) and at.version and at.frame_index != place.frames:
         return _wrong(at, _counted(at, place.frames))
     return None
-
-
-_PAST = "which ends before that: Beats would skip all of it"
-_INSIDE = "which is inside of an event: Beats may skip the rest of it"
 
 
 def _counted(at: State, count: int) -> str:

@@ -113,5 +113,4 @@ class QueueRoll:
         """Return the highest number that the consumer has passed: it would skip data in a new segment with that."""
         if self._position is None:
             return -1
-        is_begun = self._position.offset(0) > 0
-        return self._position.segment if is_begun else self._position.segment - 1
+        return self._position.segment if self._position.offset(0) > 0 else self._position.segment - 1

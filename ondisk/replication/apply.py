@@ -95,8 +95,14 @@ class _Change:
     lost: set[int] = field(default_factory=set)  # numbers of its data that the source has lost
 
     def follow(self, records: Records) -> None:
-        self._delete([(number, target) for number, target, kind in records.deletions if kind is Kind.DELETED])
-        self._keep([target for _, target, kind in records.deletions if kind is Kind.LOST])
+        transaction = self.transaction
+        deleted = [(number, target) for number, target, kind in records.deletions if kind is Kind.DELETED]
+        if deleted:
+            self.done.deleted = len(deleted) - len(source_rows.delete(transaction, deleted))
+        lost = sorted(target for _, target, kind in records.deletions if kind is Kind.LOST)
+        self.lost = changes.present(transaction, lost)
+        self.done.lost = len(self.lost)
+        source_rows.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in sorted(self.lost)])
         self._add(records)
         source_rows.note_sessions(self.transaction, records.sessions)
 
@@ -113,18 +119,6 @@ class _Change:
         self.differences += [Difference(seq, UNREADABLE, reason) for seq, reason in records.unreadable]
         self.done.unreadable = len(self.differences)
 
-    def _delete(self, deletions: Sequence[tuple[int, int]]) -> None:
-        if deletions:
-            elsewhere = source_rows.delete(self.transaction, deletions)
-            self.done.deleted = len(deletions) - len(elsewhere)
-
-    def _keep(self, targets: Sequence[int]) -> None:
-        """Record which of the data that the source has lost are here."""
-        here = changes.present(self.transaction, sorted(targets))
-        self.done.lost = len(here)
-        self.lost = here
-        source_rows.differ(self.transaction, [Difference(seq, LOST, "the source has lost it") for seq in sorted(here)])
-
     def _store(self, group: Group) -> None:
         """Store the new data of one format, and list those that cannot be stored."""
         access, transaction, done = self.access, self.transaction, self.done
@@ -132,7 +126,9 @@ class _Change:
         if format.is_dir != (len(group.beside) > 0):
             hint = "Compare the versions of ondisk on both sides."
             raise IntegrityError(f"the source does not send data of {group.format} as they are stored", hint=hint)
-        group = self._new(group)
+        if here := changes.present(transaction, group.seqs):
+            done.present += len(here)
+            group = group.without(here)
         batch = format.received(group.payloads, group.beside)
         self._refuse(batch)
         trusted = not access.has_sentinel()
@@ -165,13 +161,6 @@ class _Change:
         source_rows.settle(self.transaction, gone)
         self.done.lost -= len(self.lost & gone.keys())
         self.lost -= gone.keys()
-
-    def _new(self, group: Group) -> Group:
-        here = changes.present(self.transaction, group.seqs)
-        if not here:
-            return group
-        self.done.present += len(here)
-        return group.without(here)
 
     def _refuse(self, batch: Batch) -> None:
         config = self.access.config

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate, groupby
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Access, Opened
@@ -46,6 +47,8 @@ Part: TypeAlias = tuple[Opened, Snapshot]  # an index, and the state of it that 
 _UNDECRYPTED = (AuthenticationFailed, KeyMissing)
 _SAMPLE = 1000  # numbers that are looked up to estimate the lag
 _REMEDY = "Begin without a token: the answers then contain all data, also those that you have."
+OVERHEAD = 64  # bytes for which a change counts, besides its datum's
+_SIZE = 3  # where a row has the size of its datum
 
 
 class Kind(Enum):
@@ -111,8 +114,14 @@ def chosen(access: Access, token: Token | None, max_bytes: int, *, whole: bool) 
         raise InvalidInput(f"max_bytes must be a whole number of 1 or more, not {shown(max_bytes)}")
     with reading(access) as (opened, snapshot):
         begin, last = _begin(snapshot, token, access)
-        runs, is_all = first_of(_merged(snapshot, begin, last, whole=whole), max_bytes)
-        new = _passed(snapshot, begin, last if is_all else runs[-1].seqs[-1])
+        # A replica may have followed further before it was restored, and replicas of it have data that it has not now.
+        up_to = begin.offset if whole or not begin.offset else changes.OWN
+        data = changes.data_between(snapshot, begin.offset, last, whole=whole)
+        deletions = changes.deletions_between(snapshot, max(begin.offset, begin.index_start), last, up_to)
+        runs, is_all = first_of(_merged(data, deletions), max_bytes)
+        reached = last if is_all else runs[-1].seqs[-1]
+        start = begin.index_start if begin.index_start > reached else NO_COMPARISON
+        new = Token(begin.dataset, changes.session_at(snapshot, max(reached, start)), reached, start)
         sessions = changes.sessions_between(snapshot, begin.offset, max(new.offset, new.index_start))
         yield Chosen((opened, snapshot), runs, new, _lag(snapshot, new.offset, last), sessions)
 
@@ -159,21 +168,6 @@ def _begin(main: Snapshot, token: Token | None, access: Access) -> tuple[Token, 
     if token.offset == 0:
         return Token(uuid, index_start=last), last
     return token, last
-
-
-def _passed(main: Snapshot, begin: Token, reached: int) -> Token:
-    index_start = begin.index_start if begin.index_start > reached else NO_COMPARISON
-    return Token(begin.dataset, changes.session_at(main, max(reached, index_start)), reached, index_start)
-
-
-def _merged(snapshot: Snapshot, begin: Token, last: int, *, whole: bool) -> Iterator[Run]:
-    first = max(begin.offset, begin.index_start)
-    # A replica may have followed further before it was restored, and replicas of it have data that it has not now.
-    up_to = begin.offset if whole or not begin.offset else changes.OWN
-    return merged(
-        Stream(changes.data_between(snapshot, begin.offset, last, whole=whole), is_new=True),
-        Stream(changes.deletions_between(snapshot, first, last, up_to), is_new=False),
-    )
 
 
 def read_some(
@@ -285,10 +279,6 @@ def _lag(snapshot: Snapshot, reached: int, last: int) -> Lag:
     return Lag(last - reached, step * sum(each for _, each in data))
 
 
-OVERHEAD = 64  # bytes for which a change counts, besides its datum's
-_SIZE = 3  # where a row has the size of its datum
-
-
 class Run(NamedTuple):
     """Changes of one kind, in the order of their numbers."""
 
@@ -303,39 +293,18 @@ class Run(NamedTuple):
         return [row[at] for row in self.rows]
 
 
-class Stream:
-    """The changes of one kind. `chunks`: their rows in the order of their numbers, some at a time; see `Run`."""
-
-    def __init__(self, chunks: Iterator[list[Row]], *, is_new: bool) -> None:
-        self.is_new = is_new
-        self.head: int | None = None  # the number of the next change; None at the end
-        self._chunks = chunks
-        self._number: Callable[[Row], int] = (lambda row: row[-1]) if is_new else (lambda row: row[0])
-        self._rows: list[Row] = []
-        self._at = 0
-        self._pass(0)
-
-    def take(self, bound: int | None) -> Run:
-        """Return the next changes: at least one, and only those with numbers below a bound if there is one."""
-        end = len(self._rows)
-        if bound is not None and self._number(self._rows[-1]) >= bound:
-            end = bisect_left(self._rows, bound, self._at, key=self._number)
-        taken = self._rows[self._at : end] if self._at or end < len(self._rows) else self._rows
-        self._pass(end - self._at)
-        return Run(self.is_new, taken)
-
-    def _pass(self, count: int) -> None:
-        self._at += count
-        if self._at >= len(self._rows):
-            self._rows, self._at = next(self._chunks, []), 0
-        self.head = self._number(self._rows[self._at]) if self._rows else None
-
-
-def merged(*streams: Stream) -> Iterator[Run]:
-    """Yield changes in the order of their numbers; no two have the same."""
-    while live := [stream for stream in streams if stream.head is not None]:
-        first = min(live, key=_head)
-        yield first.take(min((_head(stream) for stream in live if stream is not first), default=None))
+def _merged(new: Iterator[list[Row]], gone: Iterator[list[Row]]) -> Iterator[Run]:
+    """Yield new data and deletions in the order of their numbers; no two have the same."""
+    data, deletions = next(new, []), next(gone, [])
+    while data or deletions:
+        if not deletions or (data and data[0][-1] < deletions[0][0]):
+            end = bisect_left(data, deletions[0][0], key=itemgetter(-1)) if deletions else len(data)
+            yield Run(True, data[:end])
+            data = data[end:] or next(new, [])
+        else:
+            end = bisect_left(deletions, data[0][-1], key=itemgetter(0)) if data else len(deletions)
+            yield Run(False, deletions[:end])
+            deletions = deletions[end:] or next(gone, [])
 
 
 def first_of(runs: Iterable[Run], max_bytes: int) -> tuple[list[Run], bool]:
@@ -356,8 +325,3 @@ def first_of(runs: Iterable[Run], max_bytes: int) -> tuple[list[Run], bool]:
         some.append(run)
         weight = weights[-1]
     return some, True
-
-
-def _head(stream: Stream) -> int:
-    assert stream.head is not None
-    return stream.head

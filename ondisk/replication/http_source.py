@@ -101,22 +101,19 @@ class HttpSource(Source):
         return self._records("changes", asked, max_bytes)
 
     def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
-        asked = {"first": first, "last": last, "listed": listed}
-        return self._ask("seqs", asked, partial(_structure, Numbers))
+        return self._ask("seqs", {"first": first, "last": last, "listed": listed}, partial(_structure, Numbers))
 
     def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
         return self._records("fetch", {"seqs": [*seqs[:_SEQS]], "max_bytes": max_bytes}, max_bytes)
 
     def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
-        asked = {"first": first, "last": last, "listed": listed}
-        return self._ask("contents", asked, partial(_structure, Contents))
+        return self._ask("contents", {"first": first, "last": last, "listed": listed}, partial(_structure, Contents))
 
     def removed(self, seqs: Sequence[int]) -> Removed:
         notes: list[tuple[int, int, Kind]] = []
         found = Removed(0, is_partial=False, notes=())
         for begin in range(0, max(1, len(seqs)), _SEQS):
-            asked = {"seqs": [*seqs[begin : begin + _SEQS]]}
-            found = self._ask("removed", asked, partial(_structure, Removed))
+            found = self._ask("removed", {"seqs": [*seqs[begin : begin + _SEQS]]}, partial(_structure, Removed))
             notes += found.notes
         return Removed(found.expired, found.is_partial, notes)
 
@@ -177,8 +174,7 @@ class HttpSource(Source):
             error = _KINDS[kind](f"{self._url}: {message}", hint=f"On the server: {hint}" if hint else "")
         except (_Damaged, KeyError, TypeError):
             return _Again(StorageError(f"{self._url}: the answer has the status {status}", hint=_NOBODY))
-        is_passing = isinstance(error, LockError) or status in _CHANGED
-        return _Again(error) if is_passing else error
+        return _Again(error) if isinstance(error, LockError) or status in _CHANGED else error
 
 
 class _Again(Exception):

@@ -1,32 +1,70 @@
-"""Mend a segment whose bytes have changed on disk, with good copies of its data from the other side.
+"""Heal a source: data that it has lost, or cannot read, return from a replica that has good copies of them.
 
-If data have no checksums, nobody knows which of them have changed. So good copies of all are written into a copy of the
-file, where the index says that the data are. If that has the checksum which the index has recorded, all of it is what
-was stored, also the data without a copy. Otherwise bytes between the data have changed, too, or the data without a copy
-may have: then it counts only if each datum has a copy.
+A segment whose bytes have changed on disk is mended as a whole if that is possible, see below. Other data return one
+by one. A datum returns under its own number, because the source and its replicas know it by that. What somebody deleted
+at the source stays deleted, and so does a datum in whose place another one with the same unique fields is.
+
+A segment is mended with good copies of its data from the other side, also in a replica. If data have no checksums,
+nobody knows which of them have changed. So good copies of all are written into a copy of the file, where the index says
+that the data are. If that has the checksum which the index has recorded, all of it is what was stored, also the data
+without a copy. Otherwise bytes between the data have changed, too, or the data without a copy may have: then it counts
+only if each datum has a copy.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 from ondisk.dataset.access import Access
+from ondisk.dataset.append import insert
+from ondisk.dataset.dataset import Dataset
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
-from ondisk.errors import AuthenticationFailed, KeyMissing
+from ondisk.errors import (
+    AuthenticationFailed,
+    FrameCorrupt,
+    IntegrityError,
+    KeyMissing,
+    SegmentCorrupt,
+    SegmentMissing,
+    StateError,
+    StorageError,
+    TokenForeign,
+    command,
+)
 from ondisk.filesystem import WritableFile
-from ondisk.formats import Format
-from ondisk.index import Segment, Snapshot, segment_rows
+from ondisk.formats import Batch, Format
+from ondisk.index import Segment, Snapshot, changes, segment_rows
+from ondisk.index.precedence import FIRST
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.successor import Successor, complete
-from ondisk.replication.records import Records
-from ondisk.replication.source import Entry, rows_in
+from ondisk.replication import source_rows
+from ondisk.replication.compare import Differs, OnRange, compared, situation
+from ondisk.replication.feed import Kind
+from ondisk.replication.records import Group, Records
+from ondisk.replication.replica import ANSWER_BYTES, Replica
+from ondisk.replication.source import (
+    MOST_REMOVED,
+    DatasetSource,
+    Entry,
+    PathSource,
+    errors_at,
+    replicate_command,
+    rows_in,
+)
+from ondisk.replication.source_rows import LOST, Mode
 from ondisk.segments import quarantine
 from ondisk.segments.facts import checksum_of, facts_of, tail_of
 
 _PIECE = 4 * 1024 * 1024  # bytes of data that are requested together
 _WHY = "its bytes had changed on disk; a replica or its source had good copies of its data"
+_TOGETHER = 1_000  # data
+_SHOWN = 100
+_NEITHER = "neither the source nor the replica can read it; restore the file of one of them from a backup"
 
 
 class Unmended(Exception):
@@ -151,3 +189,263 @@ def _is_encrypted(format: Format, segment: Segment, access: Access) -> bool:
         return format.sealer(access.current().reader.file_of(segment), segment.name) is not None
     except (KeyMissing, AuthenticationFailed):
         return True
+
+
+@dataclass(slots=True)
+class Healed:
+    source: str  # the UUID of the source's index
+    lost: int = 0  # data that it had lost
+    unreadable: int = 0  # data that it could not read
+    left: int = 0  # data that did not return
+    bytes: int = 0  # of the data that returned
+    # number of the datum and reason, of the first 100 that did not return
+    reasons: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def has_work(self) -> bool:
+        return self.lost + self.unreadable > 0
+
+    def leave(self, reasons: Collection[tuple[int, str]]) -> None:
+        self.left += len(reasons)
+        self.reasons += [*reasons][: _SHOWN - len(self.reasons)]
+
+
+def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _left: None) -> Healed:
+    """Return data to the source of a replica.
+
+    Args:
+        yes: do it; else only return what would be done.
+
+    Raises:
+        StateError: the source is on a server, or a replica itself.
+        TokenForeign: the same numbers mean different data in source and replica; see `reconcile`.
+        Also the errors of `Dataset.append`.
+
+    Durability: as an append, for some data at a time; then one commit of the replica. Tokens of other replicas expire.
+    Locks: the writers' lock of the source, for each commit; then that of the replica.
+    Cost: reads all data of source and replica.
+    """
+    source = replicated.source
+    if not isinstance(source, PathSource):
+        raise StateError("a source on a server cannot be healed", hint="Run it where the source is, with its path.")
+    now = situation(replicated)
+    if now.mode is not Mode.VALID or now.is_begun:
+        hint = f"Run {replicate_command(source, replicated.dataset.path, '--reconcile')}."
+        raise TokenForeign(f"{replicated.dataset.path}: its numbers may not be those of its source", hint=hint)
+    healed, access = Healed(now.uuid), replicated.dataset._access
+    reasons: dict[int, str] = {}
+    with compared(replicated, now.uuid, Mode.VALID, 1, now.offset, on_range) as found:
+        for entries in found.of(Differs.NEITHER):
+            healed.leave([(entry.seq, _NEITHER) for entry in entries])
+        if not yes:
+            healed.lost, healed.unreadable = found.count(Differs.LOST), found.count(Differs.UNREADABLE)
+            for entries in found.of(Differs.LOST):
+                refused = _unproven(access, [entry.seq for entry in entries], reasons)
+                healed.lost -= len(refused)
+                healed.leave([*refused.items()])
+            return healed
+        with Dataset.open(source.path) as dataset:
+            if dataset.config.replica:
+                raise StateError(f"{dataset.path} is a replica", hint="A pull fetches what it lacks from its source.")
+            healing = _Healing(replicated, dataset, healed)
+            healing.mend(partial(found.of, Differs.UNREADABLE))
+            for differs in (Differs.UNREADABLE, Differs.LOST):
+                for entries in found.of(differs):
+                    for begin in range(0, len(entries), _TOGETHER):
+                        some = [entry.seq for entry in entries[begin : begin + _TOGETHER]]
+                        refused = _unproven(access, some, reasons)
+                        healed.leave([*refused.items()])
+                        healing.give_back([seq for seq in some if seq not in refused], differs)
+            healing.settle()
+    return healed
+
+
+def _unproven(access: Access, seqs: Sequence[int], reasons: dict[int, str]) -> dict[int, str]:
+    """Return which data of a replica may not have the bytes that it has received, and so must not return; and why.
+
+    The source has no checksum of a datum that it has lost. In `seg` and `blob`, each datum carries its own. A text
+    format has none: there the checksum of the replica's segment must be right, and no fix of the replica may have taken
+    bytes of the segment over from another program. What is found of segments is added to `reasons`, by their ids.
+
+    Cost: reads each segment of a text format once.
+    """
+    found: dict[int, str] = {}
+    for snapshot, row in rows_in(access, seqs):
+        if row[1] not in reasons:
+            reasons[row[1]] = _why_unproven(access, snapshot.segment(row[1]))
+        if reasons[row[1]]:
+            found[row[-1]] = reasons[row[1]]
+    return found
+
+
+def _why_unproven(access: Access, segment: Segment) -> str:
+    """Return why nobody knows whether a segment has the bytes that were received; nothing if it has."""
+    where = f"{segment.name} of the replica"
+    if segment.unproven:
+        return f"{where} was changed by another program: compare the datum by hand, and append it if it is right"
+    if access.format(segment.format).has_checksums:
+        return ""
+    try:
+        is_whole = access.committed(segment).is_whole_in(access.current().reader.file_of(segment))
+    except (IntegrityError, SegmentMissing, StorageError):
+        return ""  # fetching its data says why
+    return "" if is_whole else f"{where} does not have the bytes that it had: fix the replica"
+
+
+class _Refused(Exception):
+    """Data cannot be stored; nothing was committed. `reasons`: number of the datum and reason."""
+
+    def __init__(self, reasons: list[tuple[int, str]]) -> None:
+        super().__init__(reasons)
+        self.reasons = reasons
+
+
+class _Healing:
+    """Returns data of a replica to its source. Those that were lost are appended; the others are put where they are."""
+
+    def __init__(self, replicated: Replica, dataset: Dataset, healed: Healed) -> None:
+        self._replica = replicated
+        self._dataset = dataset
+        self._access = dataset._access
+        self._healed = healed
+        self._unmended: dict[str, str] = {}  # why segments were not mended, by their names
+        self._fetch = partial(DatasetSource(replicated.dataset._access).fetch, max_bytes=ANSWER_BYTES)
+
+    def mend(self, unreadable: Callable[[], Iterator[list[Entry]]]) -> None:
+        access = self._access
+        for segment, count in damaged_segments(access, unreadable()):
+            with access.transaction("heal") as transaction:
+                if transaction.segments([segment.name]).get(segment.name) != segment:
+                    continue  # a repack, or an append, has changed it
+                try:
+                    size = mend(access, transaction, segment, self._fetch)
+                except (Unmended, IntegrityError, SegmentMissing) as error:
+                    if isinstance(error, Unmended):
+                        self._unmended[segment.name] = str(error)
+                    continue
+                transaction.check_space()
+                transaction.commit()
+            self._healed.unreadable += count
+            self._healed.bytes += size
+
+    def give_back(self, seqs: Sequence[int], differs: Differs) -> None:
+        asked = sorted(self._damaged(seqs) if differs is Differs.UNREADABLE else seqs)
+        for records in in_answers(self._fetch, asked):
+            self._healed.leave(records.unreadable)
+            for group in records.groups:
+                stored = self._store(group, differs)
+                if differs is Differs.LOST:
+                    self._healed.lost += stored
+                else:
+                    self._healed.unreadable += stored
+
+    def _damaged(self, seqs: Sequence[int]) -> set[int]:
+        """Return the data that are damaged; leave those whose segment is another file, or none: it may return."""
+        errors = errors_at(self._access, seqs)
+        damaged = {seq for seq, error in errors.items() if isinstance(error, FrameCorrupt)}
+        damaged |= self._changed([seq for seq, error in errors.items() if isinstance(error, SegmentCorrupt)])
+        hint = f"{command('fix', self._dataset.path)} finds out what is lost"
+        for seq, error in errors.items():
+            if seq not in damaged:
+                reason = self._unmended.get(error.context.get("segment", ""))
+                self._healed.leave([(seq, "; ".join(filter(None, (error.message, reason, hint))))])
+        return damaged
+
+    def _changed(self, seqs: Sequence[int]) -> set[int]:
+        """Return the data, with checksums of their own, whose segment ondisk wrote, and whose bytes have changed."""
+        found: set[int] = set()
+        changed: dict[int, bool] = {}
+        for snapshot, row in rows_in(self._access, seqs):
+            if row[1] not in changed:
+                format = self._access.format(snapshot.segment(row[1]).format)
+                changed[row[1]] = False
+                if format.has_checksums and not format.is_dir:
+                    with contextlib.suppress(SegmentMissing, SegmentCorrupt):
+                        changed[row[1]] = self._access.current().reader.has_changed(snapshot, row[1])
+            if changed[row[1]]:
+                found.add(row[-1])
+        return found
+
+    def _store(self, group: Group, differs: Differs) -> int:
+        """Store data of one format in the source; return how many. What it refuses is left."""
+        left: set[int] = set()
+        while (some := group.without(left)).seqs:
+            try:
+                return self._dataset._renewing(partial(self._commit, some, differs))
+            except _Refused as refused:
+                self._healed.leave(refused.reasons)
+                left.update(seq for seq, _ in refused.reasons)
+            except SegmentCorrupt as error:  # nothing can be appended to a segment of these data
+                if len(some.seqs) > 1:
+                    half = len(some.seqs) // 2
+                    parts = {*some.seqs[:half]}, {*some.seqs[half:]}
+                    return sum(self._store(some.without(part), differs) for part in parts)
+                self._healed.leave([(some.seqs[0], error.message)])
+                break
+        return 0
+
+    def _commit(self, group: Group, differs: Differs) -> int:
+        access = self._access
+        with access.transaction("heal") as transaction:
+            format = access.format(group.format)
+            self._check_still(transaction, group.seqs, differs)
+            batch = format.received(group.payloads, group.beside)
+            _check_taken(group.seqs, batch)
+            if differs is Differs.UNREADABLE:
+                _check_same(transaction, group.seqs, batch)
+                transaction.drop_rows(group.seqs)
+            into, trusted = (format, access.config, access.directory, transaction), not access.has_sentinel()
+            stored = insert(batch, *into, trusted=trusted, seqs=group.seqs, precedence=FIRST)
+            _check_taken(group.seqs, batch)
+            here = changes.present(transaction, group.seqs)
+            if len(here) < len(group.seqs):
+                reason = "the source has another datum with the same unique fields"
+                raise _Refused([(seq, reason) for seq in group.seqs if seq not in here])
+            if differs is Differs.LOST:
+                source_rows.found_again(transaction, group.seqs)
+                transaction.expire_tokens()
+            transaction.check_space()
+            transaction.commit()
+        self._healed.bytes += stored.bytes
+        return len(here)
+
+    def _check_still(self, transaction: Transaction, seqs: Sequence[int], differs: Differs) -> None:
+        """Raise if some data are not lost, or not there, any more: somebody has deleted, healed or moved them."""
+        here = changes.present(transaction, seqs)
+        if differs is Differs.LOST:
+            kinds = {target: each for target, _, each in DatasetSource(self._access).removed(seqs).notes}
+            still = {seq for seq in seqs if seq not in here and kinds.get(seq) is Kind.LOST}
+            reason = "it was deleted or has returned meanwhile"
+        else:
+            still, reason = here, "it was deleted meanwhile"
+        if len(still) < len(seqs):
+            raise _Refused([(seq, reason) for seq in seqs if seq not in still])
+
+    def settle(self) -> None:
+        """Note that the source has its data again. If the replica has all its changes, its token goes on to hold."""
+        with self._access.current().index.snapshot() as snapshot:
+            last = snapshot.dataset()["seq"]
+            session = changes.session_at(snapshot, last)
+        with self._replica._snapshot() as snapshot:
+            noted = [each.seq for each in source_rows.differences(snapshot, LOST)]
+        lost = {target for begin in range(0, len(noted), MOST_REMOVED)
+                for target, _, kind in DatasetSource(self._access).removed(noted[begin : begin + MOST_REMOVED]).notes
+                if kind is Kind.LOST}  # fmt: skip
+        with self._replica.dataset._access.transaction("replicate") as transaction:
+            now = source_rows.followed(transaction)
+            source_rows.settle(transaction, [seq for seq in noted if seq not in lost])
+            if now is not None and now.offset == last:
+                source_rows.follow(transaction, now._replace(session=session))
+            transaction.commit()
+
+
+def _check_taken(seqs: Sequence[int], batch: Batch) -> None:
+    if batch.refused:
+        raise _Refused([(seqs[place], reason) for place, reason in batch.refused])
+
+
+def _check_same(transaction: Transaction, seqs: Sequence[int], batch: Batch) -> None:
+    known = source_rows.reftimes(transaction, seqs)
+    other = [seq for seq, reftime in zip(seqs, batch.reftimes, strict=True) if known.get(seq) != reftime]
+    if other:
+        raise _Refused([(seq, "the copy has another reftime") for seq in other])

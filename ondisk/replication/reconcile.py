@@ -238,8 +238,7 @@ class _Steps:
             self._result.unmended.append(segment.name)
         for some in self._found.of(Differs.DAMAGED):
             rows = rows_in(access, [each.seq for each in some])
-            left = [row[-1] for snapshot, row in rows if snapshot.segment(row[1]).name == segment.name]
-            self._found.drop(left)
+            self._found.drop([row[-1] for snapshot, row in rows if snapshot.segment(row[1]).name == segment.name])
 
     def _has_copies(self, segment: Segment) -> bool:
         """Return whether the source has all data of a segment, and a run that continues this one compares them."""
@@ -278,8 +277,7 @@ class _Steps:
                     quarantine.link(self._access.directory, segment.name, verb="replicate", why=_WHY)
 
     def _set_apart(self, transaction: Transaction, here: list[int]) -> None:
-        numbers = source_rows.set_apart(transaction, here)
-        transaction.after_commit(partial(self._found.move, numbers))
+        transaction.after_commit(partial(self._found.move, source_rows.set_apart(transaction, here)))
 
     def _place(self, pairs: Sequence[tuple[int, int]]) -> None:
         new = {mine: theirs for theirs, mine in pairs}
@@ -317,7 +315,7 @@ class _Steps:
         def keep(transaction: Transaction, _applied: Applied) -> None:
             self._keep(transaction.deleted_from())
 
-        applied = self._replica._renewing(partial(apply, self._access, records, now, after, asked, keep))
+        applied = self._replica.dataset._renewing(partial(apply, self._access, records, now, after, asked, keep))
         if applied is None:
             raise self._busy()
         return applied
@@ -336,8 +334,7 @@ class _Steps:
                 transaction.identify_as(uuid, seq=self._last)
                 # Tokens of the replica's own replicas name it, also if nothing that it numbered had to be fetched.
                 source_rows.note_sessions(transaction, [(self._last, self._session)])
-            after = self._now._replace(comparison=None, replica=uuid or self._now.replica)
-            source_rows.follow(transaction, after)
+            source_rows.follow(transaction, self._now._replace(comparison=None, replica=uuid or self._now.replica))
             if expires and uuid is None:
                 transaction.expire_tokens()
 

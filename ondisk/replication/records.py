@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 
 from google_crc32c import extend
 
+from ondisk.batched import batched
 from ondisk.errors import FrameCorrupt, IntegrityError, InvalidInput
 from ondisk.formats.diskqueue import cbor
 from ondisk.index.changes import OWN
@@ -131,7 +132,8 @@ def encode(records: Records) -> tuple[int, Iterator[bytes]]:
     ]
     first = b"".join((_MAGIC, _SIZE.pack(len(begin)), begin, *map(packed, columns)))
     contents = (column for group in records.groups for column in (group.payloads, group.beside))
-    pieces = chain((first,), chain.from_iterable(map(_joined, contents)), (told,))
+    joined = (b"".join(some) for column in contents for some in batched(column, len, _PIECE))
+    pieces = chain((first,), joined, (told,))
     return len(first) + records.size + len(told) + _SIZE.size, _with_checksum(pieces)
 
 
@@ -189,18 +191,6 @@ def decode(read: Callable[[int], bytes], most: int = LARGEST) -> Records:
     return records
 
 
-def _joined(contents: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield bytes in pieces of about a megabyte, or one large datum."""
-    begin = size = 0
-    for at, content in enumerate(contents):
-        size += len(content)
-        if size >= _PIECE:
-            yield b"".join(contents[begin : at + 1])
-            begin, size = at + 1, 0
-    if size:
-        yield b"".join(contents[begin:])
-
-
 def packed(numbers: Iterable[int]) -> bytes:
     column = array("q", numbers)
     if sys.byteorder == "big":
@@ -254,8 +244,7 @@ class _Stream:
 
 def _read_head(content: bytes) -> _Head:
     try:
-        head = cbor.decode(content, max_depth=4, max_items=_ITEMS)
-        found = _Head(**head)
+        found = _Head(**cbor.decode(content, max_depth=4, max_items=_ITEMS))
     except (FrameCorrupt, InvalidInput, TypeError) as error:
         _fail(f"their head is not valid: {error}")
     counts = [found.deletions, found.sessions]
@@ -293,8 +282,7 @@ def _deletions(seqs: array[int], targets: array[int], kinds: array[int]) -> list
 
 
 def _unreadable(seqs: array[int], reasons: bytes) -> list[tuple[int, str]]:
-    told = reasons.decode(errors="replace")
-    lines = told.split("\n") if len(seqs) else []
+    lines = reasons.decode(errors="replace").split("\n") if len(seqs) else []
     if len(lines) != len(seqs):
         _fail("not each datum that cannot be read has a reason")
     return [*zip(_ascending(seqs, least=1), map(_printable, lines), strict=True)]

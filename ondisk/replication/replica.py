@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from threading import Thread
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.dataset import Dataset
@@ -47,6 +47,7 @@ from ondisk.replication.source_rows import LOST, UNREADABLE, Difference, Followe
 from ondisk.replication.token import Entry, Token
 
 ANSWER_BYTES = 16 * 1024 * 1024  # the bytes of changes that are requested at once: each answer is one commit
+_Path: TypeAlias = str | os.PathLike[str]
 _TOGETHER = 1_000  # data that are requested again at once
 _AGAIN = 60.0  # seconds until data that could not be read are requested again
 _SHOWN = 100  # differences that a result lists
@@ -124,12 +125,7 @@ class Replica(Closing):
         return cls._with(path, source, _found)
 
     @classmethod
-    def _with(
-        cls,
-        path: str | os.PathLike[str],
-        source: Source | str | os.PathLike[str],
-        dataset_of: Callable[[str | os.PathLike[str], Source], Dataset],
-    ) -> Self:
+    def _with(cls, path: _Path, source: Source | _Path, dataset_of: Callable[[_Path, Source], Dataset]) -> Self:
         """Return the replica at a path, whose dataset a function opens."""
         with ExitStack() as stack:
             followed = stack.enter_context(source_of(source)) if isinstance(source, str | os.PathLike) else source
@@ -184,8 +180,7 @@ class Replica(Closing):
         Memory: two answers, several times.
         """
         pulled = Pulled()
-        now = self._begun()
-        self._retry(now, pulled, max_bytes)
+        self._retry(self._begun(), pulled, max_bytes)
         for records, applied, seconds in self._answers(max_bytes):
             pulled.add(applied)
             pulled.lag = records.lag
@@ -209,7 +204,9 @@ class Replica(Closing):
                     until = records.token.offset + records.lag.changes
                     if records.count:
                         self._check_unique()
-                after = self._after(now, records)
+                token, (host, port) = records.token, self._source.address
+                after = now._replace(session=token.session, offset=token.offset, reading=token.index_start,
+                                     host=host, port=port, bytes_read=now.bytes_read + records.size)  # fmt: skip
                 is_last = not records.count or after.offset >= until
                 request = None if is_last else ahead.submit(self._changes, after, max_bytes)
                 applied = self._apply(records, now, after)
@@ -227,8 +224,7 @@ class Replica(Closing):
         """
         now = self._now()
         reached = Token(now.uuid, now.session, now.offset, *source_rows.progress(now))
-        entry = Entry(reached, now.replica, now.host, now.port, bytes_read=now.bytes_read)
-        return token.update(path, [entry])
+        return token.update(path, [Entry(reached, now.replica, now.host, now.port, bytes_read=now.bytes_read)])
 
     def _snapshot(self) -> Snapshot:
         return self.dataset._access.current().index.snapshot()
@@ -256,8 +252,7 @@ class Replica(Closing):
         with access.transaction("replicate") as transaction:
             if (now := source_rows.followed(transaction)) is not None:  # another process has begun meanwhile
                 return now
-            first = Followed(source.uuid, mine["uuid"], host=host, port=port)
-            source_rows.follow(transaction, first)
+            source_rows.follow(transaction, Followed(source.uuid, mine["uuid"], host=host, port=port))
             transaction.commit()
         return self._now()
 
@@ -268,8 +263,9 @@ class Replica(Closing):
 
     def _changes(self, now: Followed, max_bytes: int) -> Records:
         """Return the next changes of the source, after a look at what it sends."""
+        token = Token(now.uuid, now.session, now.offset, now.reading) if now.offset else None
         try:
-            records = self._source.changes(_token(now), max_bytes)
+            records = self._source.changes(token, max_bytes)
         except (TokenForeign, TokenExpired) as error:
             error.hint = self._reconcile()
             with suppress(OndiskError):  # this error is the one to report
@@ -294,17 +290,11 @@ class Replica(Closing):
             hint = f"Write the source's into {path / CONFIG}, then run {command('migrate', path, '--yes')}."
             raise ConfigError(message, hint=hint, key="unique")
 
-    def _after(self, now: Followed, records: Records) -> Followed:
-        """Return how far it has followed its source with some changes."""
-        token, (host, port) = records.token, self._source.address
-        return now._replace(session=token.session, offset=token.offset, reading=token.index_start,
-                            host=host, port=port, bytes_read=now.bytes_read + records.size)  # fmt: skip
-
     def _apply(self, records: Records, now: Followed, after: Followed) -> Applied | None:
         """Apply the next changes; None if another process has applied some meanwhile."""
         if after == now:
             return Applied()
-        return self._renewing(partial(apply, self.dataset._access, records, now, after))
+        return self.dataset._renewing(partial(apply, self.dataset._access, records, now, after))
 
     def _retry(self, now: Followed, pulled: Pulled, max_bytes: int) -> None:
         """Request the data again that could not be read, each once."""
@@ -323,15 +313,13 @@ class Replica(Closing):
                 return  # the request for changes says why
             check_follows(records, now._replace(offset=last))
             after = now._replace(bytes_read=now.bytes_read + records.size)
-            applied = self._renewing(partial(apply, self.dataset._access, records, now, after, missing, _expire))
+            access = self.dataset._access
+            applied = self.dataset._renewing(partial(apply, access, records, now, after, missing, _expire))
             if applied is not None:
                 applied.unreadable = 0  # they were before
                 pulled.add(applied)
                 last = max(last + 1, records.token.offset)
             now = self._now()
-
-    def _renewing(self, apply: Callable[[], Applied | None]) -> Applied | None:
-        return self.dataset._renewing(apply)
 
     def _reconcile(self) -> str:
         done = replicate_command(self._source, self.dataset.path, "--reconcile")
@@ -390,7 +378,7 @@ def check_replica(dataset: Dataset) -> None:
         raise StateError(f"{dataset.path} is an ordinary dataset, and no replica", hint=hint)
 
 
-def _created(path: str | os.PathLike[str], source: Source) -> Dataset:
+def _created(path: _Path, source: Source) -> Dataset:
     about = source.describe()
     config = DatasetConfig.from_toml(about.config, f"dataset.toml of {shown(about.name)}")
     config = config._replace(replica=True, filter=None, aliases=None)
@@ -401,7 +389,7 @@ def _created(path: str | os.PathLike[str], source: Source) -> Dataset:
         raise
 
 
-def _found(path: str | os.PathLike[str], source: Source) -> Dataset:
+def _found(path: _Path, source: Source) -> Dataset:
     try:
         return Dataset.open(path)
     except DatasetNotFound as error:
@@ -433,8 +421,7 @@ def promote(path: str | os.PathLike[str]) -> Dataset:
             transaction.identify_as(str(uuid.uuid4()))
             transaction.commit()
         with access.locked("promote"):
-            config = read_config(access.directory)._replace(replica=False)
-            access.directory.replace(CONFIG, config.to_toml().encode())
+            access.directory.replace(CONFIG, read_config(access.directory)._replace(replica=False).to_toml().encode())
     return Dataset.open(path)
 
 
@@ -442,10 +429,6 @@ def _expire(transaction: Transaction, applied: Applied) -> None:
     """Let tokens expire if data were stored that a replica lacked: replicas of this one have passed their numbers."""
     if applied.stored:
         transaction.expire_tokens()
-
-
-def _token(now: Followed) -> Token | None:
-    return None if not now.offset else Token(now.uuid, now.session, now.offset, now.reading)
 
 
 def check_follows(records: Records, now: Followed) -> None:

@@ -42,12 +42,33 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class _Range:
     uuid: str  # of the index
     first: int  # first, last: the range, both included. `last` may be lower than it was requested: ask again from there
     last: int
-    count: int  # how many they are
-    digest: bytes  # SHA-256 of the numbers and digests
+    count: int  # how many data they are
+    digest: bytes  # SHA-256 of their numbers, each in 8 bytes, little-endian; and of their digests, if these are known
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers(_Range):
+    """The numbers of the data that exist at a source, in a range."""
+
+    seqs: Sequence[int] = ()  # ascending; empty if only the digest was requested
+
+    def equals(self, other: Numbers) -> bool:
+        return (self.last, self.digest) == (other.last, other.digest)
+
+    @property
+    def data(self) -> Iterable[tuple[int, int, bytes | None]]:
+        """The numbers, in place of entries: nothing else of the data is known."""
+        return ((seq, 0, None) for seq in self.seqs)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents(_Range):
+    """The data that exist in a range of numbers."""
+
     unreadable: int  # how many of them cannot be read. `digest` says nothing about them
     entries: Sequence[Entry] = ()  # the data in the order of their numbers; empty if only the digest was requested
 
@@ -86,8 +107,7 @@ def entries_at(access: Access, seqs: Sequence[int]) -> Iterator[Entry]:
     """Yield some data of a dataset, by their numbers, which ascend."""
     for begin in range(0, len(seqs), _TOGETHER):
         with feed.reading(access) as part:
-            some = seqs[begin : begin + _TOGETHER]
-            yield from _entries(part, feed.runs_of(changes.data_of(part[1], some)))
+            yield from _entries(part, feed.runs_of(changes.data_of(part[1], seqs[begin : begin + _TOGETHER])))
 
 
 def errors_at(access: Access, seqs: Sequence[int]) -> dict[int, OndiskError]:
@@ -133,24 +153,6 @@ class Description:
     config: str  # the text of its `dataset.toml`, as ondisk writes it
     seq: int  # the number of its last change
     session: int  # the one that gave out this number
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    uuid: str  # of its index
-    first: int  # first, last: the range, both included. `last` may be lower than it was requested: ask again from there
-    last: int
-    count: int  # how many they are
-    digest: bytes  # SHA-256 of the numbers, each in 8 bytes, little-endian
-    seqs: Sequence[int] = ()  # the numbers, ascending; empty if only the digest was requested
-
-    def equals(self, other: Numbers) -> bool:
-        return (self.last, self.digest) == (other.last, other.digest)
-
-    @property
-    def data(self) -> Iterable[tuple[int, int, bytes | None]]:
-        """The numbers, in place of entries: nothing else of the data is known."""
-        return ((seq, 0, None) for seq in self.seqs)
 
 
 class Source(Closing, ABC):
@@ -319,8 +321,7 @@ def _check_range(first: int, last: int, end: int) -> None:
 
 def _check_seqs(seqs: Sequence[int], most: int) -> None:
     if len(seqs) > most or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
-        hint = f"Ask for at most {most} data at once."
-        raise InvalidInput(f"a source takes up to {most} numbers of data", hint=hint)
+        raise InvalidInput(f"a source takes up to {most} numbers of data", hint=f"Ask for at most {most} data at once.")
 
 
 def _read(part: Part, runs: Iterable[Run]) -> tuple[list[Group], list[tuple[int, str]]]:

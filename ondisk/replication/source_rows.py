@@ -160,8 +160,7 @@ def renumber_own(transaction: Transaction, first: int) -> int:
 
 def found_again(transaction: Transaction, seqs: Sequence[int]) -> None:
     """Forget that data were lost: they have returned."""
-    rows = ((seq, Removal.LOST) for seq in seqs)
-    _many(transaction, "DELETE FROM deletion WHERE datum = ? AND forgotten = ?", rows)
+    _many(transaction, "DELETE FROM deletion WHERE datum = ? AND forgotten = ?", ((seq, Removal.LOST) for seq in seqs))
     _execute(transaction, "UPDATE dataset SET lost = max(0, lost - ?)", (len(seqs),))
 
 

@@ -41,7 +41,7 @@ from typing import Any
 
 from ondisk.errors import IntegrityError, InvalidInput, NotFound, ReadOnly, VersionTooNew
 from ondisk.filesystem import Directory
-from ondisk.replication.fields import LARGEST, Reader, Writer, damaged, sealed
+from ondisk.replication.fields import LARGEST, Fields, Reader, Writer, damaged, sealed
 
 NO_COMPARISON = -1
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -99,21 +99,11 @@ def latest(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def encode(entries: Iterable[Entry]) -> bytes:
-    return sealed(bytes((_LETTER, _VERSION)) + b"".join(map(_encoded, entries)))
-
-
-def _encoded(entry: Entry) -> bytes:
-    token, fields, content = entry.token, Writer(), Writer()
-    content.integer(2, _TOKEN_VERSION)
-    for number in (token.session, token.offset, token.index_start):
-        content.integer(8, number)
-    content.counted(token.key)
-    for text in (token.dataset, entry.host, entry.replica):
-        fields.text(text)
-    fields.integer(4, entry.port)
-    fields.integer(8, entry.bytes_read)
-    fields.integer(8, content.position)
-    return bytes(fields.content + content.content)
+    writer = Writer()
+    writer.take(2, bytes((_LETTER, _VERSION)))
+    for each in entries:
+        _entry(writer, each)
+    return sealed(bytes(writer.content))
 
 
 def decode(content: bytes, name: str) -> list[Entry]:
@@ -132,20 +122,27 @@ def decode(content: bytes, name: str) -> list[Entry]:
         raise VersionTooNew(f"{name} has version {version}, this ondisk knows {_VERSION}", hint=hint, path=name)
     entries = []
     while reader:
-        entries.append(_decoded(reader))
+        entries.append(_entry(reader))
     return entries
 
 
-def _decoded(reader: Reader) -> Entry:
-    dataset, host, replica = reader.text(), reader.text(), reader.text()
-    port, bytes_read, size = reader.integer(4), reader.integer(8), reader.integer(8)
-    begin, version = reader.position, reader.integer(2)
+def _entry(at: Fields, entry: Entry = Entry(Token(""), "")) -> Entry:
+    """Write an entry, or read one; see `Fields`."""
+    token = entry.token
+    dataset, host, replica = at.text(token.dataset), at.text(entry.host), at.text(entry.replica)
+    port, bytes_read, size = (
+        at.integer(4, entry.port),
+        at.integer(8, entry.bytes_read),
+        at.integer(8, 30 + len(token.key)),
+    )
+    begin, version = at.position, at.integer(2, _TOKEN_VERSION)
     if version != _TOKEN_VERSION:
-        reader.fail(f"a token has version {version}")
-    token = Token(dataset, reader.integer(8), reader.integer(8), reader.integer(8), reader.counted())
-    if reader.position - begin != size:
-        reader.fail(f"a token has {size} bytes, and its fields end after {reader.position - begin}")
-    return Entry(token, replica, host, port, bytes_read=bytes_read)
+        at.fail(f"a token has version {version}")
+    session, offset, start = (at.integer(8, each) for each in (token.session, token.offset, token.index_start))
+    found = Token(dataset, session, offset, start, at.counted(token.key))
+    if at.position - begin != size:
+        at.fail(f"a token has {size} bytes, and its fields end after {at.position - begin}")
+    return Entry(found, replica, host, port, bytes_read=bytes_read)
 
 
 class _Text(InvalidInput):

@@ -38,6 +38,11 @@ _DIGEST = re.compile(rf"(?:[0-9a-f]{{{2 * DIGEST}}})?")
 _LONGEST = 1024 * 1024  # characters
 _MOST_ENTRIES = RANGE_BYTES // OVERHEAD + 1
 _KINDS = {each.value: each for each in (Kind.DELETED, Kind.LOST, Kind.AGED)}
+_Reader: TypeAlias = Callable[[Any], Any]
+"""Returns the value of an attribute from JSON; raises `_Wrong` if it is not valid."""
+_COLUMNS = ("seqs", "reftimes", "digests")  # of the entries of `Contents`
+_NAMES = {Token: "a token", Description: "a description", Numbers: "numbers of data", Contents: "digests of data",
+          Removed: "removed data"}  # fmt: skip
 
 
 def digest(content: bytes) -> str:
@@ -154,13 +159,9 @@ def _note(value: Any) -> tuple[int, int, Kind]:
     raise InvalidInput(f"a note must be two numbers and a kind, not {shown(value)}")
 
 
-_Reader: TypeAlias = Callable[[Any], Any]
-"""Returns the value of an attribute from JSON; raises `_Wrong` if it is not valid."""
-
 _count, _number, _place = (partial(_whole, least) for least in (0, 1, NO_COMPARISON))
 _seqs: _Reader = partial(seqs_from_json, most=2 * MOST_SEQS)
 _RANGE: dict[str, _Reader] = {"uuid": _uuid, "first": _number, "last": _number, "count": _count, "digest": _bytes}
-_COLUMNS = ("seqs", "reftimes", "digests")  # of the entries of `Contents`
 _READERS: Mapping[type, Mapping[str, _Reader]] = {
     Token: {"dataset": _text, "session": _count, "offset": _count, "index_start": _place, "key": _bytes},
     Description: {"uuid": _uuid, "name": _text, "config": _text, "seq": _count, "session": _count},
@@ -168,5 +169,3 @@ _READERS: Mapping[type, Mapping[str, _Reader]] = {
     Contents: {**_RANGE, "unreadable": _count},
     Removed: {"expired": _count, "is_partial": _flag, "notes": _notes},
 }
-_NAMES = {Token: "a token", Description: "a description", Numbers: "numbers of data", Contents: "digests of data",
-          Removed: "removed data"}  # fmt: skip

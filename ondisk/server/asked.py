@@ -82,10 +82,6 @@ def _token(key: str, value: Any) -> Token | None:
     return None if value is None else from_json(Token, value)
 
 
-def _seqs(key: str, value: Any) -> list[int]:
-    return seqs_from_json(value)
-
-
 def _whole(text: str) -> int | str:
     """Return the number that a text is; another text as it is."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else text
@@ -95,12 +91,31 @@ _FROM_URL: Mapping[Any, Callable[[str], Any]] = {_limit: _whole, _names: names_i
 """How parameters of a URL become values of JSON, by the functions that verify these; others are texts."""
 
 
+_READERS: Mapping[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("match", "sort", "by", "min_max", "tz"), _text),
+    **dict.fromkeys(("limit", "values"), _limit),
+    **dict.fromkeys(("first", "last"), _count),
+    "fields": _names,
+    "columns": _columns,
+    "format": _format,
+    "damaged": partial(_one_of, ("raise", "skip")),
+    "token": _token,
+    "max_bytes": _answer_size,
+    "listed": _flag,
+    "seqs": lambda _, value: seqs_from_json(value),
+}
+"""For each key a function that returns its value, verified."""
+
+
 class _Asked:
     """What a request asks for: the keys of its body, a JSON object; they are the attributes of the class."""
 
     __slots__ = ()
-    _KEYS: ClassVar[Mapping[str, Callable[[str, Any], Any]]]  # for each key a function that returns its value, verified
     _FORMER: ClassVar[Mapping[str, str]] = {}  # keys that had other names, which are still valid
+
+    @classmethod
+    def _keys(cls) -> list[str]:
+        return [each.name for each in dataclasses.fields(cls)]  # type: ignore[arg-type]  # each subclass is one
 
     @classmethod
     def of(cls, body: bytes) -> Self:
@@ -121,9 +136,8 @@ class _Asked:
         for key, text in parameters:
             if key in found:
                 raise InvalidInput(f"the URL has two parameters {shown(key)}")
-            read = _FROM_URL.get(cls._KEYS.get(key), str)
-            found[key] = read(text) if text else None
-        return cls._of({key: value for key, value in found.items() if value is not None or key not in cls._KEYS})
+            found[key] = _FROM_URL.get(_READERS.get(key), str)(text) if text else None
+        return cls._of({key: value for key, value in found.items() if value is not None or key not in cls._keys()})
 
     @classmethod
     def _of(cls, given: Mapping[str, Any]) -> Self:
@@ -133,12 +147,12 @@ class _Asked:
                 f"{' and '.join(cls._FORMER)} is {' and '.join(cls._FORMER.values())}: write one of them"
             )
         for key in found:
-            if key not in cls._KEYS:
-                raise InvalidInput(f"unknown key {shown(key)}", hint=f"The keys are {', '.join(cls._KEYS)}.")
+            if key not in cls._keys():
+                raise InvalidInput(f"unknown key {shown(key)}", hint=f"The keys are {', '.join(cls._keys())}.")
         for each in dataclasses.fields(cls):  # type: ignore[arg-type]
             if each.default is dataclasses.MISSING and each.name not in found:
                 raise InvalidInput(f"the request needs the key {each.name}")
-        return cls(**{key: cls._KEYS[key](key, value) for key, value in found.items()})
+        return cls(**{key: _READERS[key](key, value) for key, value in found.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +165,6 @@ class SummaryAsked(_Asked):
     by: str | None = None
     min_max: str | None = None
     tz: str | None = None
-
-    _KEYS: ClassVar = {"match": _text, "fields": _names, "values": _limit, "by": _text, "min_max": _text, "tz": _text}
 
     def __post_init__(self) -> None:
         if self.by is None and (self.min_max is not None or self.tz is not None):
@@ -173,16 +185,6 @@ class QueryAsked(_Asked):
     format: str = "jsonl"  # one of `FORMATS`; "data" for the bytes as they are stored
     # "raise", or "skip": then the last line lists what was left out, if that is something
     damaged: Literal["raise", "skip"] = "raise"
-
-    _KEYS: ClassVar = {
-        "match": _text,
-        "sort": _text,
-        "limit": _limit,
-        "fields": _names,
-        "columns": _columns,
-        "format": _format,
-        "damaged": partial(_one_of, ("raise", "skip")),
-    }
     _FORMER: ClassVar = {"style": "format"}
 
     def __post_init__(self) -> None:
@@ -213,11 +215,8 @@ class DataAsked:
             return cls(segment)
         if parameters.keys() != {"offset", "size"}:
             raise InvalidInput("the parameters of one datum are offset and size", hint="Copy them from its location.")
-        place = []
-        for name in ("offset", "size"):
-            text = parameters[name]
-            place.append(_count(name, _whole(text)))
-        return cls(segment, Location(segment, *place))
+        offset, size = (_count(name, _whole(parameters[name])) for name in ("offset", "size"))
+        return cls(segment, Location(segment, offset, size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +225,6 @@ class ChangesAsked(_Asked):
 
     token: Token | None = None
     max_bytes: int = MAX_BYTES
-
-    _KEYS: ClassVar = {"token": _token, "max_bytes": _answer_size}
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +235,6 @@ class SeqsAsked(_Asked):
     last: int
     listed: bool = False
 
-    _KEYS: ClassVar = {"first": _count, "last": _count, "listed": _flag}
-
 
 @dataclass(frozen=True, slots=True)
 class FetchAsked(_Asked):
@@ -247,5 +242,3 @@ class FetchAsked(_Asked):
 
     seqs: list[int]
     max_bytes: int = MAX_BYTES
-
-    _KEYS: ClassVar = {"seqs": _seqs, "max_bytes": _answer_size}

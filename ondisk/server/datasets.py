@@ -44,7 +44,10 @@ class Served:
         try:
             yield opened.dataset
         finally:
-            self._give_back(opened)
+            with self._lock:
+                opened.users -= 1
+                if opened is not self._opened and not opened.users:
+                    opened.dataset.close()
 
     def _take(self) -> _Opened:
         with self._lock:
@@ -56,12 +59,6 @@ class Served:
                     old.dataset.close()
             self._opened.users += 1
             return self._opened
-
-    def _give_back(self, opened: _Opened) -> None:
-        with self._lock:
-            opened.users -= 1
-            if opened is not self._opened and not opened.users:
-                opened.dataset.close()
 
     def _identity(self) -> _Identity:
         try:

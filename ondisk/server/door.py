@@ -8,6 +8,7 @@ import ipaddress
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from starlette.datastructures import Headers
@@ -15,7 +16,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ondisk.errors import ConfigError, InvalidInput, LimitExceeded, LockError, OndiskError, shown
 from ondisk.server.answers import Refused
-from ondisk.server.limits import Limits
 from ondisk.server.metrics import Counts
 from ondisk.server.pages.login import Sessions
 from ondisk.server.pages.routes import answer_of, is_for_people
@@ -27,6 +27,23 @@ _TOKEN = "Send the header `Authorization: Bearer TOKEN`; `ondisk replicate` has 
 
 OPEN = frozenset({"/health", "/login"})  # paths that need no token; nor do the files of pages
 _STATIC = "/static/"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a server accepts."""
+
+    connections: int = 256  # at a time; others are closed at once
+    head: int = 16 * 1024  # bytes of the first line and the headers of a request
+    body: int = 1024 * 1024  # bytes of the body of a request
+    requests: int = 16  # that are answered at a time; each may hold a snapshot and a thread
+    patience: float = 10  # seconds for which a request waits for one of these to end
+    receiving: float = 30  # seconds for the body of a request
+    # seconds for the head of a request, from the beginning of the connection or the end of the last answer
+    idle: float = 60
+    stalled: float = 60  # seconds in which a connection must take a part of an answer: some 512 KiB
+    duration: float = 3600  # seconds for an answer
+    grace: float = 5  # seconds for the rest of the answers when the server ends
 
 
 class _Gone(Exception):

@@ -19,7 +19,7 @@ from ondisk.malloc import keep_freed
 from ondisk.server.app import application
 from ondisk.server.connection import limited
 from ondisk.server.datasets import by_name
-from ondisk.server.limits import Limits
+from ondisk.server.door import Limits
 from ondisk.server.metrics import Counts
 
 _BACKLOG = 1024

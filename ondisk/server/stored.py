@@ -110,8 +110,7 @@ def tag_of(dataset: Dataset, match: str | None) -> str:
 
     Cost: some look-ups.
     """
-    condition = expression(match or "", dataset.config, dataset.path)
-    what = (dataset.last_change(), dataset.config.to_toml(), condition)
+    what = (dataset.last_change(), dataset.config.to_toml(), expression(match or "", dataset.config, dataset.path))
     return f'"{hashlib.sha256(repr(what).encode(errors="surrogatepass")).hexdigest()[:32]}"'
 
 

@@ -155,8 +155,7 @@ def _checked(metadata: Any) -> dict[str, tuple[float, int]]:
             stored, size = column.total_compressed_size, column.total_uncompressed_size
             if size > _LARGE and size > _RATIO * max(stored, 1):
                 problem = f"the file says that {column.path_in_schema} has {size} bytes, in {stored} bytes of the file"
-                hint = "Is it the right file? If so, write it again without compression."
-                raise LimitExceeded(problem, hint=hint)
+                raise LimitExceeded(problem, hint="Is it the right file? If so, write it again without compression.")
             is_text = column.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
             each, most = largest.get(column.path_in_schema, (0.0, 0))
             row = max(size, 0) / max(group.num_rows, 1)

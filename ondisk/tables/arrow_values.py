@@ -37,6 +37,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 types = pa.types
 _NEWLINE = pa.scalar("\n")
 _NOTHING = pa.scalar("")
+_UNCHANGED = (types.is_integer, types.is_floating, types.is_string, types.is_boolean, types.is_binary, types.is_null)
 
 
 class ValuesToArrow:
@@ -165,7 +166,8 @@ def _of_value(kind: pa.DataType, name: str) -> Convert:
 
         return array
     if types.is_integer(kind):
-        least, most = (0, 2**kind.bit_width) if types.is_unsigned_integer(kind) else _signed(kind.bit_width)
+        bits = kind.bit_width
+        least, most = (0, 2**bits) if types.is_unsigned_integer(kind) else (-(2 ** (bits - 1)), 2 ** (bits - 1))
         return lambda value: _check(type(value) is int and least <= value < most, value, kind, name)
     if types.is_float32(kind) or types.is_float64(kind):
         return lambda value: _real(_check(type(value) in (int, float), value, kind, name), kind, name)
@@ -178,10 +180,6 @@ def _of_value(kind: pa.DataType, name: str) -> Convert:
     if kind == _TIME:
         return lambda value: _time(_check(isinstance(value, str | datetime), value, kind, name))
     raise InvalidInput(f"{name} cannot be {kind}", hint="Use string, which holds JSON.")
-
-
-def _signed(bits: int) -> tuple[int, int]:
-    return -(2 ** (bits - 1)), 2 ** (bits - 1)
 
 
 def _time(value: str | datetime) -> int:
@@ -358,9 +356,6 @@ def plain(kind: pa.DataType, name: str) -> Convert | None:
     if any(is_kind(kind) for is_kind in _UNCHANGED):
         return None
     raise InvalidInput(f"{name} cannot be {kind}", hint=f"Cast {name} to another type, such as string.")
-
-
-_UNCHANGED = (types.is_integer, types.is_floating, types.is_string, types.is_boolean, types.is_binary, types.is_null)
 
 
 def _same(value: Any) -> Any:

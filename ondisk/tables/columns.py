@@ -227,8 +227,7 @@ def chosen(names: Any, config: DatasetConfig, *, several: bool = False) -> list[
     """Return the columns of these names, in their order; raise InvalidInput if they are not a list of known columns."""
     if isinstance(names, str | bytes):
         text = names if isinstance(names, str) else names.decode(errors="replace")
-        hint = f"Write {re.split(', *', text)}."
-        raise InvalidInput(f"columns is a list of names, not {shown(names)}", hint=hint)
+        raise InvalidInput(f"columns is a list of names, not {shown(names)}", hint=f"Write {re.split(', *', text)}.")
     known = index_columns(config, several=several)
     columns = [_chosen(name, config, known) for name in names]
     if not columns or len({each.name for each in columns}) < len(columns):

@@ -76,8 +76,7 @@ def header_of(records: CsvRecords, options: TableOptions) -> tuple[list[str], Cs
     first = min([*records.lines[:1], *records.refused])
     if first in records.refused:
         raise InvalidInput(f"line {first}: {records.refused[first]}")
-    names = [name.strip() for name in records.rows[0]]
-    return names, CsvRecords(records.rows[1:], records.lines[1:], records.refused)
+    return [name.strip() for name in records.rows[0]], CsvRecords(records.rows[1:], records.lines[1:], records.refused)
 
 
 def _cut(records: CsvRecords, count: int) -> Iterator[CsvRecords]:

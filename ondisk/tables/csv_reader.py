@@ -125,7 +125,7 @@ def _parsed(text: str, line: int, delimiter: str, *, is_last: bool) -> tuple[Csv
             reason = str(error)
         whole = whole or text.split("\n")
         if _FIELD_LIMIT in reason:
-            raise _too_long(line + begin, _long_cell())
+            raise _too_long(line + begin, f"a cell is longer than {csv.field_size_limit()} characters")
         if _OPEN_QUOTE in reason:
             if not is_last:
                 return _without_blank(rows, lines, refused), "\n".join(whole[begin:]), line + begin
@@ -207,13 +207,8 @@ def _why(reason: str, line: str) -> str:
     return f"{line} has a quote inside of a cell that begins with one: it must be doubled"
 
 
-def _long_cell() -> str:
-    return f"a cell is longer than {csv.field_size_limit()} characters"
-
-
 def _too_long(line: int, problem: str) -> LimitExceeded:
-    hint = "Is it the right file, and is a quote missing?"
-    return LimitExceeded(f"line {line}: {problem}", hint=hint, line=line)
+    return LimitExceeded(f"line {line}: {problem}", hint="Is it the right file, and is a quote missing?", line=line)
 
 
 class InUtf8:

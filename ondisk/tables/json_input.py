@@ -76,8 +76,7 @@ class _Objects:
             content: dict[str, Any] = {}
             try:
                 content = self._format.read_object(line.removeprefix(_BOM))
-                text = _text(self._key, content.pop(self._key, None))
-                time = _of_key(self._key, self._times[text])
+                time = _of_key(self._key, self._times[_text(self._key, content.pop(self._key, None))])
             except InvalidInput as error:
                 time = error.message
             read.numbers.append(at)

@@ -43,15 +43,8 @@ _IDENTIFIER = re.compile(
 )
 _FORMATS = (
     *("%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y %H:%M", "%d/%m/%Y %H:%M:%S", "%m/%d/%Y %H:%M"),
-    *(
-        "%m/%d/%Y %H:%M:%S",
-        "%Y/%m/%d %H:%M",
-        "%Y/%m/%d %H:%M:%S",
-        "%Y%m%dT%H%M%S%z",
-        "%d.%m.%Y",
-        "%d/%m/%Y",
-        "%m/%d/%Y",
-    ),
+    *("%m/%d/%Y %H:%M:%S", "%Y/%m/%d %H:%M", "%Y/%m/%d %H:%M:%S", "%Y%m%dT%H%M%S%z"),
+    *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y"),
 )
 _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?: ?[AaPp][Mm])?")
 _CLOCK_NAMES = {"time": re.compile(r"[0-9]{1,6}"), "hour": re.compile(r"[0-9]{1,2}")}
@@ -76,6 +69,7 @@ _ENOUGH = 10  # rows in which one value may not be a coincidence
 _MOST_FIELDS, _MOST_KEYS, _LONGEST = 12, 4, 64
 _TYPES = {bool: FieldType.BOOLEAN, int: FieldType.INTEGER, str: FieldType.TEXT}
 _BOOLEANS = {"true": True, "false": False}
+_Piece = TypeVar("_Piece")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +245,7 @@ def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
 
     def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
         format, content = JsonLines(config), _Pieces(b"\n".join([*each, b""]) for each in _kept_in(pieces, following))
-        batches = batches_of(config, format, content, format.name, PurePath(name), len(lines), options)
-        return dict(next(batches).refused)
+        return dict(next(batches_of(config, format, content, format.name, PurePath(name), len(lines), options)).refused)
 
     rows: list[dict[str, Any] | None] = []
     reason = ""
@@ -288,9 +281,6 @@ def _proposed_own(begun: Begun, name: str, options: TableOptions, format: str) -
     is_whole = next(batches, None) is None
     sample = _Sample(rows, sum(map(len, batch.payloads)), is_whole, lambda *_: refused)
     return _proposed(sample, _names(rows), name, TableOptions(time=REFTIME), format)
-
-
-_Piece = TypeVar("_Piece")
 
 
 def _kept_in(read: list[_Piece], following: Iterator[_Piece]) -> Iterator[_Piece]:
@@ -347,7 +337,8 @@ def _decided(
     times = [time for time in found if time is not None]
     columns = [_column(key, [row.get(key) for row in rows], format) for key in names if key != options.time]
     keys, is_unique = _keys(times, columns, rows)
-    fields = _fields(columns, keys, len(rows))
+    repeated = [each for each in columns if each not in keys and _repeats(each, len(rows))]
+    fields = [*keys, *repeated][:_MOST_FIELDS]  # those that identify a row first
     step, each_day = _step(times, size)
     shape = {
         "format": format,
@@ -551,8 +542,7 @@ def _times(
             found = [time if isinstance(time := answers.get(at, each), int) else None for at, each in enumerate(read)]
             if 2 * sum(time is not None for time in found) <= len(found):
                 continue
-            lacks_offset = options.tz is None and _lacks_offset(texts, found, format)
-            tz = _ZONE if lacks_offset else options.tz
+            tz = _ZONE if options.tz is None and _lacks_offset(texts, found, format) else options.tz
             return options._replace(time=name, time_format=format, tz=tz), found
     hint = "Name the column with --time, and how its times are written with --time-format."
     raise InvalidInput(f"no column of {', '.join(map(shown, wanted[:20]))} has times that are recognised", hint=hint)
@@ -651,12 +641,6 @@ def _identifying(times: list[int], whole: list[_Column], rows: list[dict[str, An
             if count(keys) == len(different):
                 return keys, True
     return named, False
-
-
-def _fields(columns: list[_Column], keys: list[_Column], count: int) -> list[_Column]:
-    """Return the columns to declare: those that identify a row, then texts and booleans that repeat."""
-    repeated = [each for each in columns if each not in keys and _repeats(each, count)]
-    return [*keys, *repeated][:_MOST_FIELDS]
 
 
 def _repeats(column: _Column, count: int) -> bool:

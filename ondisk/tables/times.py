@@ -73,8 +73,7 @@ def of_value(value: str, why: str) -> str:
 
 def of_reftime(why: str) -> str:
     """Return why a reftime is refused; if it occurs twice, also which option can help."""
-    can_infer = "; pass ambiguous (--ambiguous infer) if the rows are in the order of time"
-    return why + can_infer * isinstance(why, Twice)
+    return why + "; pass ambiguous (--ambiguous infer) if the rows are in the order of time" * isinstance(why, Twice)
 
 
 class Zone:

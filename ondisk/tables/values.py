@@ -155,7 +155,7 @@ def doubt(counts: Mapping[str, int], cells: Cells, numbers: int = 0) -> Doubt | 
     alike = [*read, *odd]
     few, many = sum(map(counts.__getitem__, rest)), numbers + sum(map(counts.__getitem__, alike))
     is_mark = all(text in NULLS for text in rest) or (
-        len(rest) <= len(alike) and few < many and not any(map(_has_digit, rest))
+        len(rest) <= len(alike) and few < many and not any(map(str.isdigit, "".join(rest)))
     )
     if not many or not (odd or rest) or not (is_mark or _MANY * few <= many or _MANY * len(rest) <= len(alike)):
         return None
@@ -228,10 +228,6 @@ def signs_of(texts: Sequence[str]) -> list[Signs]:
 
 def are_numbers(texts: Iterable[str], signs: Signs) -> bool:
     return not any(isinstance(_READ_BY[signs](text), str) for text in texts)
-
-
-def _has_digit(text: str) -> bool:
-    return any(map(str.isdigit, text))
 
 
 class Refused(str):

@@ -20,7 +20,7 @@ from worlds import lose_index
 import ondisk
 from ondisk import json_shapes
 from ondisk.cli import mistaken
-from ondisk.cli.output_text import _data_shown
+from ondisk.cli.output import _data_shown
 from ondisk.cli.streams import printable
 from ondisk.dataset.json_lines import json_data
 

@@ -154,12 +154,6 @@ def test_a_batch_ends_at_its_bytes_too(create, monkeypatch):
 # Duplicates
 
 
-def test_without_unique_nothing_is_a_duplicate(create):
-    dataset = create()
-    assert counts(dataset.append(data(1, 1, 1))) == (3, 0, 0, 0)
-    assert numbers(dataset) == [1, 1, 1]
-
-
 def test_reftime_counts_only_where_it_is_listed(create):
     with_reftime, without = (
         create("a", fields=EVERY_TYPE, unique=["reftime", "station"]),

@@ -58,12 +58,6 @@ def test_sort_and_limit_are_those_of_a_query(photos, tmp_path):
     assert [*files_in(tmp_path / "out")] == ["14_north.jpg"]
 
 
-def test_what_is_archived_is_exported_too(photos, tmp_path):
-    photos.archive("2026/11-20.jpg")
-    photos.append([photo(24, "north")])
-    assert files.export(photos, None, tmp_path / "out", name="{reftime}{site}").exported == 7
-
-
 def test_an_export_that_is_repeated_writes_only_what_is_missing(photos, tmp_path):
     files.export(photos, "site: north", tmp_path / "out", name=NAME)
     (tmp_path / "out/12_north.jpg").unlink()

@@ -331,10 +331,10 @@ def test_lines_are_loaded_with_the_metadata_that_are_not_declared():
     assert caught.value.context["position"] == 1
 
 
-def test_caches_are_dropped_before_they_grow_without_end(monkeypatch):
-    monkeypatch.setattr("ondisk.formats.vm2._CACHED", 10)
+def test_caches_are_dropped_before_they_grow_without_end():
     format = format_of()
+    format._times._most = format._metadata._most = 10
     for station in range(100):
         format.parse_lines([b"2007070813%02d,%d,1,,,," % (station % 60, station)], 1)
-        assert len(format._times) <= 12
-        assert len(format._metadata) <= 12
+        assert len(format._times) <= 10
+        assert len(format._metadata) <= 10

@@ -400,16 +400,6 @@ def test_a_snapshot_that_cannot_begin_does_not_keep_its_connection(index):
         assert snapshot.segments() == 0
 
 
-def test_a_segment_that_grows_ends_where_it_ends_now(dataset, index):
-    ends = []
-    for hour in range(3):
-        fill(dataset, (hour, 1, None))
-        with index.snapshot() as snapshot:
-            ends.append(snapshot.segment_named("2026/11-20.jsonl").end)
-            assert snapshot.segment_named("2026/11-20.jsonl").end == ends[-1]
-    assert ends[0].size < ends[1].size < ends[2].size
-
-
 def test_a_snapshot_set_apart_reads_one_segment_and_keeps_no_writer_waiting(create):
     """Nor does a later commit change what it reads."""
     dataset = create(format="seg", fields={"n": "integer", "a": "text", "b": "text"})

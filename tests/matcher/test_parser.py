@@ -181,13 +181,9 @@ def test_an_error_says_where_it_is():
     assert "character 28" in error.message
 
 
-def test_an_error_for_an_unknown_field_names_the_known_ones():
-    assert "key, level, made, product, reftime, station, valid" in refusal("colour:blue").hint
-
-
 def test_an_error_for_an_unknown_field_names_the_one_that_was_likely_meant():
     assert refusal("Statoin:5").hint.startswith("Did you mean `station`? The fields are ")
-    assert refusal("colour:blue").hint.startswith("The fields are ")
+    assert refusal("colour:blue").hint.startswith("The fields are key, level, made, product, reftime, station, valid")
     assert ".." not in refusal("statoin:5").hint
 
 

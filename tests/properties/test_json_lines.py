@@ -25,7 +25,7 @@ from kit import strategies
 import ondisk
 from ondisk import Datum
 from ondisk.cli import main
-from ondisk.cli.output_json import JsonOutput
+from ondisk.cli.output import JsonOutput
 from ondisk.dataset import json_lines
 
 TEXTS = ["\x1b[31m", "\x7f\x9b", "\u202e\u2028", 'quote " and \\', "\U0001f600"]
@@ -137,7 +137,7 @@ def series(count: int, size: int) -> Iterator[Datum]:
 def test_memory_does_not_grow_with_the_number_of_series(monkeypatch, size):
     monkeypatch.setattr(json_lines, "_MOST", 50)
     monkeypatch.setattr(sys, "stdout", Stdout(is_terminal=False))
-    monkeypatch.setattr("ondisk.cli.output_json.write_stdout", lambda lines: [None for each in lines if not each])
+    monkeypatch.setattr("ondisk.cli.output.write_stdout", lambda lines: [None for each in lines if not each])
     tracemalloc.start()
     JsonOutput().data(series(2000, size), None)
     assert tracemalloc.get_traced_memory()[1] < 200_000

@@ -36,7 +36,7 @@ from ondisk.replication.records import Records
 from ondisk.replication.source import Numbers, PathSource, Removed, source_of
 from ondisk.replication.token import Token
 from ondisk.replication.wire import digest, from_json, to_json
-from ondisk.server.limits import Limits
+from ondisk.server.door import Limits
 
 from .links import Fault, Link
 

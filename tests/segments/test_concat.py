@@ -545,16 +545,6 @@ def test_a_torn_tail_of_a_segment_that_no_index_knows_is_kept(writer, directory,
     assert kept(directory) == [(8, b"torn", "append")]
 
 
-def test_a_tail_that_cannot_be_read_is_kept(writer, directory, path):
-    path.write_bytes(b"one\n")
-    recorded = committed(directory)
-    with path.open("ab") as file:
-        file.write(b"damage!\ntwo\n")
-    continued(writer, recorded, b"two")
-    assert path.read_bytes() == b"one\ntwo\n"
-    assert kept(directory) == [(4, b"damage!\ntwo\n", "append")]
-
-
 @pytest.mark.parametrize("synced", [False, True])
 def test_undo_restores_size_header_and_mtime(writer, directory, path, synced):
     path.write_bytes(b"0001one\n")

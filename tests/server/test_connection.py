@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from ondisk.server.limits import Limits
+from ondisk.server.door import Limits
 
 from .conftest import PATIENCE, data, read_all
 

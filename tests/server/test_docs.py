@@ -13,7 +13,7 @@ import pytest
 from test_readme import ROOT, begin, blocks, check_console, place  # noqa: F401
 
 from ondisk.server.answers import STATUS
-from ondisk.server.limits import Limits
+from ondisk.server.door import Limits
 from ondisk.server.metrics import HELP
 
 PAGE = (ROOT / "docs/server.md").read_text(encoding="utf-8")

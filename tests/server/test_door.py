@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from ondisk.index import log
-from ondisk.server.limits import Limits
+from ondisk.server.door import Limits
 
 from .conftest import PATIENCE, Serving, data, read_all
 

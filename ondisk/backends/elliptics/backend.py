@@ -188,8 +188,7 @@ class Backend:
                 raise Refused(errno.E2BIG)
             command = self._commands.get(attribute.command)
             if command is None:
-                is_known = attribute.command in set(Code)
-                raise Refused(errno.ENOTSUP if is_known else errno.EINVAL)
+                raise Refused(errno.ENOTSUP if attribute.command in set(Code) else errno.EINVAL)
             command(transaction, attribute, content)
             if transaction.status:
                 break

@@ -104,8 +104,7 @@ class Client(Closing):
         id, parts, begin, end = self._id(name), [], offset, offset + size
         while True:
             wanted = min(_PART, end - offset) if size else _PART
-            io = IO(id, id, 0, offset, wanted)
-            parts.append(self._ask(id, self._layout.io_of(Code.READ, io)))
+            parts.append(self._ask(id, self._layout.io_of(Code.READ, IO(id, id, 0, offset, wanted))))
             offset += len(parts[-1])
             if not size and offset - begin > _MOST:
                 problem = f"the object has more than {_MOST:,} bytes, and unwritten ones count"
@@ -140,7 +139,8 @@ class Client(Closing):
             if header.trans != self._trans | REPLY:
                 raise StorageError(f"the server has answered transaction {header.trans & ~REPLY}, not {self._trans}")
             if header.status:
-                raise self._error(-header.status, id)
+                message = f"object {id.hex()[:16]}…: the server answers: {os.strerror(-header.status)}"
+                raise _ERRORS.get(-header.status, StorageError)(message, status=header.status)
             for _, content in self._layout.attributes(packet, header):
                 data.append(bytes(self._layout.read_io(content)[1]))
             is_complete = not header.flags & MORE
@@ -158,10 +158,6 @@ class Client(Closing):
         if len(content) < size:
             raise ConnectionResetError(errno.ECONNRESET, "the server has closed the connection")
         return content
-
-    def _error(self, number: int, id: bytes) -> OndiskError:
-        message = f"object {id.hex()[:16]}…: the server answers: {os.strerror(number)}"
-        return _ERRORS.get(number, StorageError)(message, status=-number)
 
 
 def _check(offset: int, size: int) -> None:

@@ -161,8 +161,7 @@ class Objects:
 
     def commit(self, change: Commit) -> bool:
         """Make a change durable, in one commit; return False if somebody else has changed the dataset."""
-        data = [_datum(*each) for each in change.store]
-        state = self._dataset.exchange(self._state, change.delete, data)
+        state = self._dataset.exchange(self._state, change.delete, [_datum(*each) for each in change.store])
         if state is None:
             return False
         self._state = state
@@ -281,8 +280,7 @@ def _checked(datum: Datum, extent: Extent) -> bytes:
 
 
 def _datum(parent: bytes, extent: Extent, data: bytes) -> Datum:
-    metadata = dict(zip(FIELDS, (parent, *extent[1:]), strict=True))
-    return Datum(from_microseconds(extent.time), metadata, data)
+    return Datum(from_microseconds(extent.time), dict(zip(FIELDS, (parent, *extent[1:]), strict=True)), data)
 
 
 def _of(*parents: bytes) -> Expression:

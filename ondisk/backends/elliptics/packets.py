@@ -160,8 +160,7 @@ class Layout:
         return IO._make(self.io.unpack_from(content)), content[self.io.size :]
 
     def packet(self, header: Header, *parts: bytes) -> bytes:
-        size = sum(map(len, parts))
-        return b"".join((self.header.pack(*header[:-1], size), *parts))
+        return b"".join((self.header.pack(*header[:-1], sum(map(len, parts))), *parts))
 
     def reply(self, header: Header, id: bytes, flags: int, status: int, *parts: bytes) -> bytes:
         _, group, version, _, _, trans, _ = header

@@ -19,7 +19,7 @@ import logging
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 
 from ondisk.backends.elliptics.backend import Backend
 from ondisk.backends.elliptics.packets import REPLY
@@ -102,13 +102,9 @@ class _Waiting:
 @dataclass(slots=True)
 class _Connection:
     writer: asyncio.StreamWriter
-    pipelined: InitVar[int]
-    pipeline: asyncio.Queue[_Waiting | None] = field(init=False)
+    pipeline: asyncio.Queue[_Waiting | None]
     # when it last took a part of a reply that is being sent, in the loop's time; None while none is
     since: float | None = None
-
-    def __post_init__(self, pipelined: int) -> None:
-        self.pipeline = asyncio.Queue(pipelined)
 
 
 class Server:
@@ -190,7 +186,7 @@ class Server:
         assert task is not None
         with contextlib.suppress(asyncio.CancelledError):  # the server ends; asyncio of Python 3.11 would log it
             if len(self._connections) < self._limits.connections:
-                self._connections[task] = connection = _Connection(writer, self._limits.pipelined)
+                self._connections[task] = connection = _Connection(writer, asyncio.Queue(self._limits.pipelined))
                 await self._serve(reader, connection)
         self._connections.pop(task, None)
         writer.close()

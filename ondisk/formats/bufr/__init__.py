@@ -21,29 +21,27 @@ from typing import Any, ClassVar, NamedTuple
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, microseconds
+from ondisk.formats.base import Kept
 from ondisk.formats.bufr.header import EDITIONS, Kind, Sections, Time, kind_of, reports, sections
 from ondisk.formats.bufr.header import time_of as typical_time
 from ondisk.formats.bufr.program import Program, Undecodable, make, run
 from ondisk.formats.bufr.report import SATELLITE, WANTED, Report, earlier, is_generic, items, moment, time_of
 from ondisk.formats.bufr.tables import Tables
 from ondisk.formats.described import Content
-from ondisk.formats.messages import Messages, Remembered
+from ondisk.formats.messages import MANY, Messages
 
 _SHORTEST = 28
 _CACHED_STEPS = 20_000  # of programs, and bytes of the descriptors that they are made of
+_tables = lru_cache(maxsize=100)(Tables)
 _METEOROLOGY = 0  # the master table that is known
 
 
 class _Known(NamedTuple):
-    """A kind of messages, and how to read them; no program if only their headers are read."""
-
     kind: Kind
     program: Program | None
 
 
 class Bufr(Messages):
-    """The BUFR format; see the module's docstring."""
-
     name: ClassVar[str] = "bufr"
     magic: ClassVar[bytes] = b"BUFR"
     head: ClassVar[re.Pattern[bytes]] = re.compile(rb"BUFR...[\x02-\x04]", re.DOTALL)
@@ -60,8 +58,8 @@ class Bufr(Messages):
         # Most messages are of few kinds, and many of one place.
         self._kinds: dict[tuple[bytes, bytes], _Known] = {}
         self._steps = 0
-        self._contents: Remembered[tuple[Any, ...], Content] = Remembered()
-        self._times: Remembered[Time, int] = Remembered()
+        self._contents: Kept[tuple[Any, ...], Content] = Kept(most=MANY)
+        self._times: Kept[Time, int] = Kept(lambda time: microseconds(moment(time)), MANY)
 
     @staticmethod
     def size_of(window: bytes, at: int) -> int:
@@ -87,7 +85,7 @@ class Bufr(Messages):
             else:
                 return self._read_report(parts, kind, report, program.first)
         content = self.content({"origin": _origin(kind), "usn": parts.update})
-        return self._reftime(typical_time(parts.time)), content
+        return self._times[typical_time(parts.time)], content
 
     def _read_report(self, parts: Sections, kind: Kind, report: Report, first: int) -> tuple[int, Content]:
         time = time_of(report.values) or typical_time(parts.time)
@@ -101,11 +99,7 @@ class Bufr(Messages):
             values = items(kind, report, first)
             said = self.content({**values, "origin": _origin(kind), "usn": parts.update})
             content = self._contents.keep(key, said)
-        return self._reftime(time), content
-
-    def _reftime(self, time: Time) -> int:
-        reftime = self._times.get(time)
-        return self._times.keep(time, microseconds(moment(time))) if reftime is None else reftime
+        return self._times[time], content
 
     def _kind(self, identity: bytes, descriptors: bytes) -> _Known:
         kind = kind_of(identity, descriptors)
@@ -127,8 +121,3 @@ class Bufr(Messages):
 
 def _origin(kind: Kind) -> str:
     return f"BUFR,{kind.centre},{kind.subcentre}"
-
-
-@lru_cache(maxsize=100)
-def _tables(centre: int, version: int, local_version: int) -> Tables:
-    return Tables(centre, version, local_version)

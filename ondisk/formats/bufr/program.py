@@ -131,8 +131,6 @@ class _Operators(NamedTuple):
 
 @dataclass(slots=True)
 class _Making:
-    """A program that is being made."""
-
     tables: Tables  # where elements and sequences are looked up
     wanted: Mapping[int, Wanted]  # the elements to read, by descriptor
     takes_all: bool  # all others, too, are values to read
@@ -145,7 +143,6 @@ class _Making:
     is_ended: bool = False  # nothing after this can be read
 
     def body(self, descriptors: Sequence[int]) -> list[Step]:
-        """Return the steps of some descriptors."""
         steps: list[Step] = []
         at = 0
         while at < len(descriptors) and not self.is_ended:
@@ -350,8 +347,6 @@ def _value(bits: int, ones: int, of: Field, reference: int) -> Value:
 
 @dataclass(slots=True)
 class _Run:
-    """The data of a report while they are read."""
-
     data: bytes  # section 4
     size: int  # number of its bits
     position: int  # of the next bit

@@ -39,7 +39,7 @@ def descriptor(code: str) -> int:
     return int(code[0]) << 14 | int(code[1:3]) << 8 | int(code[3:])
 
 
-# What DB-All.e writes, which arkimet's users archive; its centres have no tables of their own for these.
+# What DB-All.e writes, which arkimet's users have; its centres have no tables of their own for these.
 _DBALLE = {
     **{code: Element(10, 0, 0, CODE) for code in ("004192", "007192")},
     **{code: Element(31, 0, -(2**29), NUMBER) for code in ("004193", "004194", "007193", "007194")},

@@ -137,7 +137,6 @@ class BlockSearch:
         return self._has_frames(data) or (is_next and not self._is_torn)
 
     def _places(self, raw: bytes) -> Iterator[int]:
-        """Yield where blocks may begin."""
         if self._limit > _SMALL:  # their frames may cross blocks
             highest = re.escape(bytes((self._limit >> 16,)))
             pattern = re.compile(rb"(?=(?!\x00{3}).." + rb"[\x00-" + highest + rb"][\x00\x80])", re.DOTALL)
@@ -170,7 +169,6 @@ class BlockSearch:
         return data
 
     def _is_content(self, content: bytes) -> bool:
-        """Return whether these bytes are the content of one block."""
         if len(content) > self._limit:
             return False
         data = self._expanded(content)

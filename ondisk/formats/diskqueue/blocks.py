@@ -107,10 +107,7 @@ def pack(frames: Sequence[bytes], offset: int) -> list[Packed]:
 
 
 def unpack(stored: bytes | memoryview, *, max_size: int = MAX_BLOCK_SIZE) -> bytes:
-    """Return the decompressed bytes of one independent block: its size and its bytes, without a checksum.
-
-    Raises SegmentCorrupt if its size or its bytes are wrong.
-    """
+    """Return the decompressed bytes of one independent block with its size; raise SegmentCorrupt."""
     word = _U32.unpack_from(stored)[0] if len(stored) > _U32.size else 0
     if word & ~_STORED != len(stored) - _U32.size:
         reason = f"its size says {word & ~_STORED} bytes, but there are {len(stored)} including the size"
@@ -129,10 +126,7 @@ def unpack(stored: bytes | memoryview, *, max_size: int = MAX_BLOCK_SIZE) -> byt
 
 
 def find_whole(tail: bytes) -> Iterator[bytes]:
-    """Yield the data of blocks that may be in bytes; the first may be whole except for its size.
-
-    Cost: linear; few places look like the beginning of a block without being one.
-    """
+    """Yield the data of blocks that may be in bytes; the first may be whole except for its size. Cost: linear."""
     with contextlib.suppress(lz4.block.LZ4BlockError):
         yield _decompress(tail[_U32.size :], 0, MAX_BLOCK_SIZE)
     for found in _SIZE.finditer(tail):
@@ -265,10 +259,15 @@ class BlockReader:
         return skipped + found
 
     def _begin_frame(self, magic: bytes) -> dict[str, Any]:
-        first = self.position == self._begin
         header = magic + self._descriptor(magic)
-        info = self._info = self._read_info(header)
-        self.own = first and header == FRAME_HEADER
+        if header[4] & _DICTIONARY:
+            raise self._damaged("an LZ4 frame needs a dictionary, which no segment has")
+        try:
+            info: dict[str, Any] = lz4.frame.get_frame_info(header)
+        except RuntimeError as error:
+            raise self._damaged(f"not a header of an LZ4 frame: {error}") from None
+        self._info = info
+        self.own = self.position == self._begin and header == FRAME_HEADER
         self.in_place &= not (info["block_linked"] or info["block_checksum"])
         self._advance(len(header))
         return info
@@ -292,15 +291,6 @@ class BlockReader:
         size = 1 + 8 * bool(flags[0] & _CONTENT_SIZE) + 4 * bool(flags[0] & _DICTIONARY)
         return flags + self._read_all(size, len(magic) + len(flags), "the header of an LZ4 frame")
 
-    def _read_info(self, header: bytes) -> dict[str, Any]:
-        if header[4] & _DICTIONARY:
-            raise self._damaged("an LZ4 frame needs a dictionary, which no segment has")
-        try:
-            info: dict[str, Any] = lz4.frame.get_frame_info(header)
-        except RuntimeError as error:
-            raise self._damaged(f"not a header of an LZ4 frame: {error}") from None
-        return info
-
     def _block(self, word: int, info: dict[str, Any], window: bytes) -> ReadBlock:
         size, limit = word & ~_STORED, info["block_size"]
         if size > limit:
@@ -311,16 +301,14 @@ class BlockReader:
             data = _decompress(content[:size], word, limit, window)
         except lz4.block.LZ4BlockError as error:
             raise self._damaged("a block cannot be decompressed") from error
-        if self.own and self._begins_with_frame(data) and word & _STORED and self._has_other_bytes(data, limit):
+        key = self._first_key.content  # one that is a pattern is not certain enough
+        is_suspect = self.own and self._begins_with_frame(data) and word & _STORED
+        if is_suspect and isinstance(key, bytes) and has_other_bytes(data, limit, key):
             raise self._damaged(f"a block cannot have {size} bytes: its frames end before")
         block = ReadBlock(self.position, _U32.size + len(content), self.offset, data)
         self._advance(block.stored_size)
         self.offset += len(data)
         return block
-
-    def _has_other_bytes(self, data: bytes, limit: int) -> bool:
-        """Return whether other blocks are in a block; a first key that is a pattern is not certain enough to tell."""
-        return isinstance(self._first_key.content, bytes) and has_other_bytes(data, limit, self._first_key.content)
 
     def _begins_with_frame(self, data: bytes) -> bool:
         """Return whether a block of ondisk begins with a frame; otherwise it continues a large one."""
@@ -377,7 +365,6 @@ class BlockReader:
         return raw
 
     def _read(self, size: int) -> bytes:
-        """Return `size` bytes, or fewer at the end of the file."""
         piece = b""
         if self._pending:
             piece = bytes(self._pending[:size])

@@ -33,10 +33,7 @@ _WIDTHS = [
 
 
 def encode(value: Any, *, max_depth: int, max_items: int) -> bytes:
-    """Return the CBOR of a value; Beats reads the same value from it.
-
-    Raises InvalidInput of what Beats cannot read, or LimitExceeded of more than `max_items` values and keys.
-    """
+    """Return the CBOR of a value, from which Beats reads the same; or raise InvalidInput or LimitExceeded."""
     parts: list[bytes] = []
     try:
         for part in _write(value, max_depth):

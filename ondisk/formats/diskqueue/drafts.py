@@ -34,10 +34,7 @@ Compression = Literal["none", "block", "stream"]
 
 
 def header_of(head: bytes, read: Callable[[int, int], bytes], *, max_size: int) -> Header:
-    """Return the header of a segment; that of the draft of version 2 if it cannot be version 2, and a key fits.
-
-    `read` returns stored bytes by position and size, fewer at the end. Raises as `Header.parse`.
-    """
+    """Return the header of a segment; that of the draft of version 2 if it cannot be version 2, and a key fits."""
     try:
         return Header.parse(head)
     except InvalidInput as error:

@@ -30,8 +30,6 @@ Buffer: TypeAlias = bytes | memoryview
 
 
 class Event(NamedTuple):
-    """The content of a frame."""
-
     timestamp: int  # nanoseconds since 1970, 64 bits
     flags: int  # 8 bits
     meta: Mapping[str, Any]  # the metadata
@@ -98,7 +96,6 @@ def event_in(content: Any) -> Event:
 
 
 def no_event(reason: str) -> FrameCorrupt:
-    """Return the error for a payload that is not an event."""
     return FrameCorrupt(f"a payload is not an event: {reason}", reason=reason)
 
 

@@ -60,8 +60,6 @@ _OPTIONS = {2: ENCRYPTION | LZ4 | PROTOBUF, ONDISK: ENCRYPTION | PROTOBUF}
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A segment's header."""
-
     version: int = VERSION  # 0, 1, 2, 3 or 256
     frame_count: int = 0  # number of frames written, a hint; 0 in versions without it
     options: int = 0  # bits; 0 in versions without them
@@ -118,11 +116,7 @@ class Header:
 
     @classmethod
     def parse(cls, head: bytes, *, draft: bool = False) -> Header:
-        """Return the header in a segment's first bytes; `MAX_SIZE` bytes are always enough.
-
-        Raises InvalidInput if its version or one of its options is unknown, SegmentCorrupt if the bytes end inside of
-        it.
-        """
+        """Return the header in a segment's first `MAX_SIZE` bytes; raise InvalidInput, or SegmentCorrupt of fewer."""
         version = int.from_bytes(_take(head, 0, _U32.size), "little")
         if version == 3 or (version == 2 and draft):
             return cls(version, draft=True, iv=_take(head, 4, _IV))
@@ -145,7 +139,6 @@ class Header:
         return cls(version, frame_count, options, iv=_take(head, SIZE, _IV) if options & ENCRYPTION else b"")
 
     def pack(self) -> bytes:
-        """Return the bytes of the header."""
         if self.draft:
             return _U32.pack(self.version) + self.iv
         words = (self.version, self.frame_count, self.options)[: min(self.logical_size, SIZE) // _U32.size]

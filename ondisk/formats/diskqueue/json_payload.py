@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from ondisk.errors import InvalidInput, LimitExceeded
 from ondisk.formats.diskqueue import cbor
-from ondisk.formats.diskqueue.cbor_payload import hold_plain_values
+from ondisk.formats.diskqueue.cbor_payload import each_value, hold_plain_values
 from ondisk.formats.diskqueue.event import MAX_ITEMS, Buffer, Event, Events, check_timestamps, event_in, no_event
 from ondisk.formats.metadata import times_to_text
 
@@ -83,7 +83,6 @@ def _with_care(events: Events, begin: int, max_depth: int) -> tuple[list[str], l
 
 
 def _object(content: Mapping[str, Any], max_depth: int) -> str:
-    """Return a mapping as JSON."""
     if type(content) is not dict or not hold_plain_values([content], max_depth):
         # Turn tuples and mappings of other types into what JSON has; refuse what no payload has.
         content = cbor.decode(
@@ -96,18 +95,13 @@ def _object(content: Mapping[str, Any], max_depth: int) -> str:
 
 def _check(content: dict[str, Any]) -> None:
     """Raise InvalidInput if a mapping of plain values contains what JSON, or Beats before 7.14, does not have."""
-    waiting: list[Any] = [*content.values()]
-    texts = [*content]
-    while waiting:
-        value = waiting.pop()
+    texts: list[str] = []
+    for value in each_value([content]):
         kind = type(value)
         if kind is str:
             texts.append(value)
         elif kind is dict:
             texts += value
-            waiting.extend(value.values())
-        elif kind is list:
-            waiting.extend(value)
         elif kind is bytes:
             raise InvalidInput("segments of version 0 cannot hold bytes: they are JSON")
         elif kind is float and not isfinite(value):
@@ -150,13 +144,11 @@ _decoder = json.JSONDecoder(strict=False, parse_constant=_refuse_constant)
 
 
 def _check_count(payload: bytes) -> None:
-    """Raise LimitExceeded if a payload has too many values and keys."""
     if len(_ITEM.findall(payload)) > MAX_ITEMS and len(_ITEM.findall(_TEXT.sub(b"", payload))) > MAX_ITEMS:
         raise LimitExceeded(f"more than {MAX_ITEMS} values and keys", limit=MAX_ITEMS)
 
 
 def _check_depth(event: Event, max_depth: int) -> None:
-    """Raise LimitExceeded if an event is nested too deep."""
     level: list[Any] = [event.meta, event.fields]
     for _ in range(max_depth):
         level = [

@@ -108,11 +108,8 @@ class _DecryptedStream:
 def stream_of(
     ring: KeyRing, iv: bytes, begin: int, read: Callable[[int, int], bytes], *, compressed: bool, max_size: int
 ) -> Stream:
-    """Return the stream of a segment of Beats, which does not name its key: each is tried until something is valid.
-
-    Raises KeyMissing if there is no key of 16 bytes, or AuthenticationFailed if none fits. Memory: one frame.
-    """
-    streams = [Stream(secret, iv, begin) for secret in ring.of_size(AES_128)]
+    """Return the stream of a segment of Beats, which names no key: each is tried; or raise. Memory: one frame."""
+    streams = [Stream(key.secret, iv, begin) for key in ring.of_size(AES_128)]
     size, stored = _PIECE, read(begin, _PIECE)
     if not stored:
         return streams[0]

@@ -153,7 +153,6 @@ def begins_like(format: Seg, file: SegmentFile, place: Place) -> bool:
 
 
 def _at(format: Seg, file: SegmentFile, frames: FrameReader, offset: int) -> FrameReader:
-    """Return a reader of the frames of a plain segment from a logical offset on."""
     header = frames.header
     stream = FileStream(file, offset + header.size - header.logical_size)
     return format.frames_at(stream, header, offset)

@@ -142,7 +142,6 @@ def decode(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH, data: bool
 
 
 def _decoded(payloads: Sequence[Buffer], begin: int, max_depth: int, *, data: bool) -> Events:
-    """Return the events in some payloads, of which the first is at the position `begin`."""
     if (
         kinds_in(payloads) == {Kind.CBOR}
         and (events := cbor_payload.decode(payloads, max_depth, data=data)) is not None

@@ -105,7 +105,6 @@ def _messages() -> _Messages:
 
 
 def _describe(described: DescriptorProto, fields: Mapping[str, tuple[int, int | str]]) -> None:
-    """Add fields to a message: name → number, and type or name of a message."""
     for name, (number, kind) in fields.items():
         added = described.field.add(name=name, number=number, label="LABEL_OPTIONAL")
         if isinstance(kind, str):
@@ -133,7 +132,6 @@ def _describe_struct(described: DescriptorProto, kinds: Sequence[str]) -> None:
 
 
 def _repeat(described: DescriptorProto) -> None:
-    """Let the first field of a message be repeated."""
     described.field[0].label = described.field[0].LABEL_REPEATED
 
 
@@ -256,7 +254,6 @@ class _UnknownKind(Exception):
 
 
 def _event(message: Any, size: int, max_depth: int, *, is_lenient: bool = False) -> Event:
-    """Return an event from its message, which has `size` bytes."""
     if size > _CHECKED_SIZE:
         _check_count(message)
     time = message.timestamp
@@ -275,7 +272,6 @@ def _event(message: Any, size: int, max_depth: int, *, is_lenient: bool = False)
 
 
 def _mapping(data: Any, levels: int, is_lenient: bool) -> dict[str, Any]:
-    """Return the entries of a Struct; `levels` may be nested."""
     content: dict[str, Any] = {}
     for key in data:  # `items` takes twice the time
         message = data[key]
@@ -307,7 +303,6 @@ def _value(message: Any, kind: str | None, levels: int, is_lenient: bool) -> Any
 
 
 def _check_count(message: Any) -> None:
-    """Raise LimitExceeded if an event has too many values."""
     left, waiting = MAX_ITEMS, [message]
     while waiting:
         for field, value in waiting.pop().ListFields():
@@ -326,7 +321,6 @@ def _too_deep() -> LimitExceeded:
 
 
 def _time(timestamp: Any) -> str:
-    """Return a timestamp as RFC 3339 text."""
     try:
         whole = datetime.fromtimestamp(timestamp.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     except (ValueError, OverflowError, OSError):

@@ -52,8 +52,6 @@ _MAX_COUNT = 2**32 - 1
 
 
 class Seg(Format, JoinsParts):
-    """The seg format; see the module's docstring."""
-
     name: ClassVar[str] = "seg"
     encrypts: ClassVar[bool] = True
     has_checksums: ClassVar[bool] = True
@@ -89,10 +87,7 @@ class Seg(Format, JoinsParts):
         return True
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
-        """Yield the frames of a segment, unchanged if their payloads are of the kind that the dataset writes.
-
-        Of a damaged segment, at least those before the damage.
-        """
+        """Yield the frames of a segment, unchanged if of the dataset's kind; at least those before damage."""
         try:
             frames = self.frames(stream)
         except SegmentCorrupt as error:
@@ -127,16 +122,12 @@ class Seg(Format, JoinsParts):
         return self.frames_at(stream, found, found.logical_size, opener)
 
     def _header_in(self, head: bytes, read: Callable[[int, int], bytes]) -> header.Header:
-        """Return the header of a segment; see `drafts.header_of`."""
         return drafts.header_of(head, read, max_size=self.config.max_datum_size)
 
     def frames_at(
         self, stream: Readable, found: header.Header, offset: int, opener: encryption.Frames | None = None
     ) -> FrameReader:
-        """Return a reader of frames from a logical offset on; only that of the first one in a compressed segment.
-
-        The stream is decrypted if it was encrypted in counter mode; `opener` decrypts the frames of version 256.
-        """
+        """Return a reader of frames from a logical offset on; of compressed ones, only from the first on."""
         limit, position = self.config.max_datum_size, offset + found.size - found.logical_size
         return FrameReader(stream, found, max_size=limit, position=position, offset=offset, opener=opener)
 
@@ -390,10 +381,7 @@ class Seg(Format, JoinsParts):
         return fitted, reasons
 
     def resume(self, file: SegmentFile, end: End) -> Laid:
-        """Find the last whole frame after `end`, or in the whole file if the index does not know the segment.
-
-        Cost: reads and decompresses all of that; keeps a few numbers for each block.
-        """
+        """Find the last whole frame after `end`; reads and decompresses all of that."""
         if not end.size and self.is_empty(file):
             return self.begin()
         limit = BATCH_BYTES + self.config.max_datum_size  # no crash leaves more after the last whole frame
@@ -486,7 +474,6 @@ class Seg(Format, JoinsParts):
         return Batch([timestamp // _NANOSECONDS for timestamp in columns.timestamps], metadata, frames)
 
     def _framed(self, payloads: Sequence[bytes]) -> list[bytes]:
-        """Return frames for payloads that are new."""
         frames = _framed(payloads, self._header)
         longest = max(map(len, frames), default=0)
         if longest > self.config.max_datum_size:
@@ -544,7 +531,6 @@ class Seg(Format, JoinsParts):
         return batch
 
     def _event(self, stored: bytes) -> Event:
-        """Return the event in one frame of a segment."""
         try:
             return payload.decode_one(frame.decode(stored), max_depth=MAX_DEPTH)
         except (FrameCorrupt, InvalidInput) as error:
@@ -569,7 +555,6 @@ def _is_in_place(frames: FrameReader, head: header.Header) -> bool:
 
 
 def _framed(payloads: Sequence[bytes], chosen: header.Header) -> list[bytes]:
-    """Return frames for payloads in a segment with this header."""
     return frame.encode(encryption.sealable(payloads) if chosen.version == header.ONDISK else payloads)
 
 
@@ -579,7 +564,6 @@ def _corrupt(error: FrameCorrupt | InvalidInput) -> FrameCorrupt:
 
 
 def _read(stream: Readable, size: int) -> bytes:
-    """Return `size` bytes, or fewer at the end of the stream."""
     content = b""
     while len(content) < size and (more := stream.read(size - len(content))):
         content += more

@@ -61,10 +61,7 @@ class State:
 
     @classmethod
     def parse(cls, content: bytes) -> State | None:
-        """Return the position in the content of `state.dat`; None if that is empty.
-
-        Raises InvalidInput if it is too short, or of another version, which the error's context then has.
-        """
+        """Return the position in a `state.dat`; None if that is empty; raise InvalidInput of another version."""
         if not content:
             return None
         if len(content) < _VERSION.size:

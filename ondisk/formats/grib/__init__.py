@@ -23,17 +23,16 @@ from ondisk import items
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, microseconds
 from ondisk.errors import InvalidInput
+from ondisk.formats.base import Kept
 from ondisk.formats.described import Content, not_a_time
 from ondisk.formats.grib import edition1, edition2
-from ondisk.formats.messages import Messages, Remembered
+from ondisk.formats.messages import MANY, Messages
 
 _SHORTEST = 40
 _LONGEST_KEY = 1024  # bytes; grids with a list of points have more
 
 
 class Grib(Messages):
-    """The GRIB format; see the module's docstring."""
-
     name: ClassVar[str] = "grib"
     magic: ClassVar[bytes] = b"GRIB"
     head: ClassVar[re.Pattern[bytes]] = re.compile(rb"GRIB...[\x01\x02]", re.DOTALL)
@@ -48,8 +47,8 @@ class Grib(Messages):
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
         # Most messages of a model differ from others in their date only.
-        self._contents: Remembered[bytes, Content] = Remembered()
-        self._times: Remembered[bytes, int] = Remembered()
+        self._contents: Kept[bytes, Content] = Kept(most=MANY)
+        self._times: Kept[bytes, int] = Kept(most=MANY)
 
     @staticmethod
     def size_of(window: bytes, at: int) -> int:

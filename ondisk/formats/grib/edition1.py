@@ -208,7 +208,6 @@ def _area(grid: bytes) -> dict[str, Any]:
 
 
 def _ensemble(product: bytes) -> dict[str, Any]:
-    """Return what ECMWF's local definition says of a member."""
     if len(product) <= 40 or _ECMWF not in (product[4], product[25]) or not product[40]:
         return {}
     definition = product[40]

@@ -182,7 +182,6 @@ def _level(section: _Section) -> dict[str, Any]:
 
 
 def _surface(surface: bytes) -> str:
-    """Return type, scale and value of a surface as an item has them."""
     kind = "-" if surface[0] == MISSING_1 else str(surface[0])
     if surface[1] == 0x81:
         return f"{kind},0,0"  # arkimet reads the scale factor -1 so
@@ -237,7 +236,6 @@ def same_unit(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int
 
 
 def _ensemble(section: _Section, kind: int, identification: bytes, local: bytes) -> dict[str, Any]:
-    """Return what is said of members, probabilities and percentiles."""
     values = section.template.values
     found: dict[str, Any] = {}
     if kind in _ENSEMBLES:

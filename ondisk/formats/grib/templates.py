@@ -128,7 +128,6 @@ class Template(NamedTuple):
 
 @cache
 def templates() -> dict[int, Template]:
-    """Return the known templates by number."""
     found = {}
     for line in _TABLE.split("\n"):
         if line:

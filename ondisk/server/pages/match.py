@@ -1,19 +1,22 @@
-"""Match expressions that people put together on a page: values to click, conditions to remove, text to complete."""
+"""Queries of a page: match expressions that people put together, and the same query as address, command and Python."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
 
 from ondisk.dataset.json_lines import time_text
 from ondisk.datum import FieldType
-from ondisk.errors import MatchError
+from ondisk.errors import MatchError, shell_words
 from ondisk.matcher.parser import groups_of, parse
 
 MOST_COMPLETIONS = 20
 _TIME = FieldType.TIMESTAMP
+FORMATS = {"data": "Data", "csv": "CSV", "jsonl": "JSON lines", "parquet": "Parquet"}
+"""The formats of a download, and what a page calls them."""
 
 
 def condition(name: str, value: Any, fields: Mapping[str, FieldType]) -> str | None:
@@ -89,3 +92,34 @@ def _cut(text: str, separator: str, flags: int = 0) -> tuple[str, str]:
         if found[1] is not None:
             end = found.end()
     return text[:end].rstrip() + " " * bool(end), text[end:].lstrip()
+
+
+def address(name: str, page: str = "", /, **parameters: object) -> str:
+    """Return the path of a page of a dataset, without the parameters that are empty."""
+    path = f"/dataset/{quote(name, safe='')}{'/' * bool(page)}{quote(page)}"
+    given = {key: str(value) for key, value in parameters.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given, quote_via=quote)}" if given else path
+
+
+class Way(NamedTuple):
+    title: str  # where
+    text: str  # to copy
+
+
+def ways(base: str, name: str, path: str, match: str, sort: str) -> list[Way]:
+    options = ([match] if match else []) + ([f"--sort={sort}"] if sort else [])
+    arguments = ([repr(match)] if match else []) + ([f"sort={sort!r}"] if sort else [])
+    python = "\n".join(
+        [
+            "import ondisk",
+            "",
+            f"with ondisk.open({path!r}, read_only=True) as dataset:",
+            f"    for datum in dataset.query({', '.join(arguments)}):",
+            "        print(datum.reftime, datum.metadata, datum.data)",
+        ]
+    )
+    return [
+        Way("As a command", f"ondisk query {shell_words(path, *options)}"),
+        Way("In Python", python),
+        Way("As an address, for programs", base + address(name, "query", match=match, sort=sort, format="csv")),
+    ]

@@ -69,8 +69,7 @@ def points(dataset: Dataset, wanted: Wanted) -> dict[str, Any]:
     columns: dict[str, Any] = {"reftime": None, wanted.y: kind} | ({wanted.by: None} if wanted.by else {})
     if wanted.by in ("reftime", wanted.y):
         raise InvalidInput(f"{shown(wanted.by)} cannot be both an axis and the group", hint="Choose another field.")
-    table = dataset.to_arrow(condition, columns=columns)
-    batches = arrow_points.columns(table, wanted.y, wanted.by)
+    batches = arrow_points.columns(dataset.to_arrow(condition, columns=columns), wanted.y, wanted.by)
     found = arrow_points.by_pixel(batches, microseconds(begin), pixel, _MOST_PARTS)
     if found is None:
         hint = "Choose another field, or select fewer data."

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from ondisk.errors import NotFound, counted, shown
-from ondisk.server.pages.ways import address
+from ondisk.server.pages.match import address
 
 HEADERS = {
     "content-security-policy": (
@@ -56,8 +56,7 @@ def static(name: str) -> Response:
         raise NotFound(f"nothing is at {shown(name)}")
     content, _ = _file(name)
     # The address contains the digest of the content, so it never changes.
-    caching = {"cache-control": "public, max-age=31536000, immutable"}
-    return Response(content, media_type=STATIC[name], headers=caching)
+    return Response(content, media_type=STATIC[name], headers={"cache-control": "public, max-age=31536000, immutable"})
 
 
 @cache

@@ -18,9 +18,9 @@ other clients get what they got without pages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import parse_qs, quote
 
 from starlette.requests import Request
@@ -41,6 +41,7 @@ from ondisk.server.pages.render import HEADERS, Page, static
 from ondisk.server.pages.views import Asked
 
 _SANDBOX = {"content-security-policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
+_View: TypeAlias = Callable[[Dataset, Asked], dict[str, Any]]
 _LONGEST_FORM = 16 * 1024  # bytes that are looked at; a token is shorter
 
 
@@ -51,14 +52,14 @@ def routes(requests: Requests, sessions: Sessions | None) -> list[Route]:
     return [
         Route("/", pages.datasets),
         Route(dataset, pages.overview),
-        Route(f"{dataset}/browse", pages.browse),
-        Route(f"{dataset}/plot", pages.plot),
-        Route(f"{dataset}/health", pages.health),
+        Route(f"{dataset}/browse", pages.shown("browse", views.browse)),
+        Route(f"{dataset}/plot", pages.shown("plot", views.plot)),
+        Route(f"{dataset}/health", pages.shown("health", views.health)),
         Route(f"{dataset}/picture/{{segment:path}}", pages.picture),
         Route(f"{dataset}/points", pages.points),
-        Route(f"{dataset}/hints", pages.hints),
+        Route(f"{dataset}/hints", pages.shown("hints", views.hints)),
         Route(f"{dataset}/facet", pages.facet),
-        Route(f"{dataset}/count", pages.count),
+        Route(f"{dataset}/count", pages.shown("count", views.count)),
         Route("/static/{file:path}", pages.static),
         Route("/login", pages.login, methods=["GET", "POST"]),
         Route("/logout", pages.logout, methods=["POST"]),
@@ -101,25 +102,19 @@ class Pages:
             raise NotFound(f"nothing is at {shown(request.url.path)}", hint="See docs/server.md.")
         return await self._of_dataset(request, "overview.html", views.overview)
 
-    async def browse(self, request: Request) -> Response:
-        return await self._of_dataset(request, "browse.html", views.browse)
-
-    async def plot(self, request: Request) -> Response:
-        return await self._of_dataset(request, "plot.html", views.plot)
-
-    async def health(self, request: Request) -> Response:
-        return await self._of_dataset(request, "health.html", views.health)
-
-    async def hints(self, request: Request) -> Response:
-        return await self._of_dataset(request, "hints.html", views.hints)
-
     async def facet(self, request: Request) -> Response:
         if "hx-request" in request.headers:
             return await self._of_dataset(request, "facet.html", views.facet)
         return await self._of_dataset(request, "values.html", views.values)
 
-    async def count(self, request: Request) -> Response:
-        return await self._of_dataset(request, "count.html", views.count)
+    def shown(self, name: str, view: _View) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint of a page that shows what a function reads from a dataset."""
+
+        async def endpoint(request: Request) -> Response:
+            return await self._of_dataset(request, f"{name}.html", view)
+
+        endpoint.__name__ = name  # by which requests are counted
+        return endpoint
 
     async def picture(self, request: Request) -> Response:
         asked = DataAsked.of(request.path_params["segment"], request.query_params)
@@ -179,9 +174,7 @@ class Pages:
     def _page(self, template: str, status: int = 200, **values: Any) -> Page:
         return Page(template, status, has_login=self._sessions is not None, **values)
 
-    async def _of_dataset(
-        self, request: Request, template: str, view: Callable[[Dataset, Asked], dict[str, Any]]
-    ) -> Response:
+    async def _of_dataset(self, request: Request, template: str, view: _View) -> Response:
         """Return a page, or a part of one, that shows what a function reads from the dataset of a request."""
         served = self._requests.of(request)
         asked = Asked.of(

@@ -19,9 +19,8 @@ from ondisk.maintenance.last_report import LastReport
 from ondisk.server.datasets import Served
 from ondisk.server.pages.calendar import LEVELS, calendar, part_of, unit_of
 from ondisk.server.pages.content import Node, cut, is_scalar, shown, text_of
-from ondisk.server.pages.match import completions, condition, refined, removable
+from ondisk.server.pages.match import FORMATS, address, completions, condition, refined, removable, ways
 from ondisk.server.pages.points import numeric_columns
-from ondisk.server.pages.ways import FORMATS, address, ways
 from ondisk.tables.columns import keys_of, names_of_series
 
 ROWS = 50  # data on a page
@@ -55,8 +54,7 @@ class Asked(NamedTuple):
         match = given.get("match", "").strip()
         if len(match) > _LONGEST_MATCH:
             raise InvalidInput(f"the match expression has {len(match)} characters; a page takes {_LONGEST_MATCH}")
-        texts = (given.get(key, "").strip() for key in ("sort", "field", "y"))
-        sort, field, y = texts
+        sort, field, y = (given.get(key, "").strip() for key in ("sort", "field", "y"))
         return cls(name, path, base, match, sort, int(page), field, y, given.get("by"))
 
     def link(self, to: str = "", /, **changed: object) -> str:
@@ -104,8 +102,7 @@ def listed(served: Served) -> Listed:
 
 def _known(dataset: Dataset) -> tuple[Mapping[str, Any], datetime | None, LastReport | None]:
     at = dataset.last_change()["committed_at"]
-    committed = None if at is None else from_microseconds(at)
-    return dataset.info(), committed, last_report.load(dataset._access.directory)
+    return dataset.info(), None if at is None else from_microseconds(at), last_report.load(dataset._access.directory)
 
 
 class Value(NamedTuple):
@@ -262,17 +259,9 @@ def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 
 
 def mistaken(dataset: Dataset, asked: Asked, problem: Problem) -> dict[str, Any]:
-    empty = {"columns": [], "rows": [], "first": 0, "next": "", "previous": "", "is_cut": False, "facets": []}
-    return {
-        **empty,
-        "conditions": [],
-        "spans": [],
-        "example": "",
-        "doubts": [],
-        "problem": problem,
-        "completions": [],
-        **_ways(asked),
-    }
+    lists = ("columns", "rows", "facets", "conditions", "spans", "doubts", "completions")
+    texts = {"next": "", "previous": "", "example": "", "first": 0, "is_cut": False}
+    return {**dict.fromkeys(lists, ()), **texts, "problem": problem, **_ways(asked)}
 
 
 def _ways(asked: Asked) -> dict[str, Any]:

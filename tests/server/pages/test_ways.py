@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondisk.server.pages.ways import address, ways
+from ondisk.server.pages.match import address, ways
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1)
 

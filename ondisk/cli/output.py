@@ -1,16 +1,26 @@
-"""Results of commands as text for people; it may change with every version, so programs read the JSON."""
+"""Results of commands as text, or as JSON, one object a line: docs/cli-json.md defines the keys, and is a promise."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from enum import Enum
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ondisk import json_shapes
 from ondisk.cli.streams import printable, write_stdout
-from ondisk.dataset.json_lines import json_data, metadata_of, time_text
+from ondisk.dataset.json_lines import (
+    as_json,
+    json_data,
+    json_summary,
+    lines_of_data,
+    lines_of_groups,
+    metadata_of,
+    time_text,
+)
 from ondisk.datum import Datum, Value
 from ondisk.errors import counted
 
@@ -29,7 +39,7 @@ class TextOutput:
 
     def show(self, values: Iterable[Mapping[str, Any]], lines: Iterable[str]) -> None:
         """Print lines. `JsonOutput` prints the values, each as an object, and does not ask for the lines."""
-        _print_lines(lines)
+        write_stdout(printable(line).encode() + b"\n" for line in lines)
 
     def info(self, info: Mapping[str, Any]) -> None:
         rows = {key.replace("_", " "): _listed(value) for key, value in info.items()}
@@ -116,10 +126,6 @@ def _print(text: str) -> None:
     write_stdout([text.encode() + b"\n"])
 
 
-def _print_lines(lines: Iterable[str]) -> None:
-    write_stdout(printable(line).encode() + b"\n" for line in lines)
-
-
 def _print_rows(rows: Iterable[tuple[str, str]]) -> None:
     write_stdout(f"{line}\n".encode() for line in in_columns(rows))
 
@@ -201,3 +207,45 @@ def _beginning(value: Any, room: list[int]) -> Any:
     if isinstance(value, list | tuple):
         return [_beginning(each, room) for each in takewhile(lambda _: room[0] > 0, value)]
     return value
+
+
+class JsonOutput:
+    def show(self, values: Iterable[Mapping[str, Any]], lines: Iterable[str]) -> None:
+        _write(map(_line, map(_plain, values)))
+
+    def info(self, info: Mapping[str, Any]) -> None:
+        _write([_line(_plain(info))])
+
+    def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
+        _write(lines_of_data(data, fields))
+
+    def summary(self, summary: Summary) -> None:
+        _write([_line(json_summary(summary))])
+
+    def groups(self, groups: Iterable[Group], by: Sequence[str], of: str | None) -> None:
+        _write(lines_of_groups(groups))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON can hold. Of a mapping only the values are converted."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(_plain, value)]
+    return as_json(value.value if isinstance(value, Enum) else value)
+
+
+def _line(value: Any) -> bytes:
+    return json_shapes.dump(value) + b"\n"
+
+
+def _write(lines: Iterable[bytes]) -> None:
+    """Write lines; on a terminal with escapes for characters that JSON does not escape and a terminal may execute."""
+    write_stdout(map(_harmless, lines) if sys.stdout.isatty() else lines)
+
+
+def _harmless(line: bytes) -> bytes:
+    text = line.decode().removesuffix("\n")
+    if text.isprintable():
+        return line
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text).encode() + b"\n"
