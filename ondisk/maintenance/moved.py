@@ -81,6 +81,12 @@ def moved_segments(access: Access) -> list[Moved]:
     with access.current().index.snapshot() as snapshot:
         known = {each.name: each for each, *_ in segment_rows.all_segments(snapshot)}
         away = places.closed(directory)
+        # One to which data were appended after it was found to be a copy counts for itself.
+        copies = {
+            name
+            for name, each in known.items()
+            if each.copies is Copies.ALL and not segment_rows.count_of(snapshot, each)
+        }
         gone = [
             each
             for name, each in known.items()
@@ -91,7 +97,7 @@ def moved_segments(access: Access) -> list[Moved]:
         return []
     unknown: dict[Interval | None, list[str]] = {}
     for name, _ in sorted(found_segments(directory, access.config), key=lambda each: in_order(each[0])):
-        if name not in known or known[name].copies is Copies.ALL:
+        if name not in known or name in copies:
             unknown.setdefault(interval_of(name, access.config.step), []).append(name)
     candidates = {
         each: [name for name in unknown.get(interval, ()) if _is_moved(access, each, name)]
