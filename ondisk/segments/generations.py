@@ -57,7 +57,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ondisk.errors import ReadOnly, StorageError
 from ondisk.filesystem import Directory, WritableFile, is_denied
@@ -320,11 +320,19 @@ def parents(directory: Directory) -> Iterator[str]:
                 yield f"{root}/{name}" if root else name
 
 
+def _discard(directory: Directory, _: str, alias: str) -> None:
+    found = directory.stat(alias)
+    if found is not None and stat.S_ISREG(found.st_mode):  # a folder is somebody else's
+        directory.discard(alias)
+
+
 def recover(
     directory: Directory,
     name: str,
     generations: list[int],
     current: tuple[int, Committed] | None,
+    finish: Callable[[Directory, str, int, Committed], None] = complete,
+    remove: Callable[[Directory, str, str], None] = _discard,
     *,
     has_no_older_readers: bool,
     trusted: bool,
@@ -333,6 +341,7 @@ def recover(
 
     Args:
         current: the segment's generation in the index, and its bytes; None if the index does not know the segment.
+        finish, remove: for files; `ondisk.segments.dir.FOLDERS` has those for dir segments.
         trusted: the sentinel does not exist. Otherwise an unknown generation may contain data that the index has lost.
 
     Returns:
@@ -342,14 +351,13 @@ def recover(
         name may be removed before it is.
     """
     discard_marks(directory, name, generations)
-    found = {each: directory.stat(hidden(name, each)) for each in generations}
-    generations = [each for each, at in found.items() if at is not None and stat.S_ISREG(at.st_mode)]
+    generations = [each for each in generations if directory.stat(hidden(name, each)) is not None]
     if not generations:
         return []
     directory.sync(parent_of(name))
     known = None if current is None else current[0]
     if current is not None and known in generations:
-        complete(directory, name, *current)
+        finish(directory, name, *current)
         if _same(directory, name, hidden(name, current[0])):
             directory.discard(hidden(name, current[0]))
     others = [generation for generation in generations if generation != known]
@@ -357,7 +365,7 @@ def recover(
         return others
     for generation in others:
         if not retire(directory, name, generation):
-            directory.discard(hidden(name, generation))
+            remove(directory, name, hidden(name, generation))
     discard_marks(directory, name, others)
     return []
 
