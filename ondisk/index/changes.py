@@ -157,7 +157,7 @@ def deletions_between(snapshot: Snapshot, first: int, last: int, up_to: int) -> 
 
 
 def has_unnamed_losses(snapshot: Snapshot) -> bool:
-    """Return whether data were lost whose numbers nobody knows, as those of an archive."""
+    """Return whether data were lost whose numbers nobody knows."""
     return bool(snapshot.fetch("SELECT 1 FROM deletion WHERE datum = 0 LIMIT 1"))
 
 

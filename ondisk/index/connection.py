@@ -295,7 +295,7 @@ def _primary(error: Exception) -> int:
 
 
 def damaged(directory: Directory, problem: str, **context: Any) -> IndexCorrupt:
-    """Return the error for a damaged index. It names the index, since a dataset has one and each archive another.
+    """Return the error for a damaged index.
 
     Args:
         problem: the message after the index's path.

@@ -83,14 +83,10 @@ class Sums:
     def add(self, columns: Sequence[Sequence[Any]]) -> None:
         """Add rows of `datum` that were inserted, given as columns of one length."""
         self._count(columns, 1)
-        if len(self._tallies) > _MANY:
-            self._write_tallies()
 
     def remove(self, columns: Sequence[Sequence[Any]]) -> None:
         """Subtract rows of `datum` that are removed before `save`, given as columns of one length."""
         self._count(columns, -1)
-        if len(self._tallies) > _MANY:
-            self._write_tallies()
 
     def add_rows(self, select: str, values: Sequence[Any] = ()) -> None:
         """Add the rows with the seqs that a SELECT returns."""
@@ -174,6 +170,8 @@ class Sums:
                 counts = tally.values.setdefault(name, {})
                 if counts is not None:
                     tally.values[name] = _counted(columns[place][begin:end], sign, counts)
+        if len(self._tallies) > _MANY:
+            self._write_tallies()
 
     def _rows(self, select: str, values: Sequence[Any]) -> Iterator[list[tuple[Any, ...]]]:
         cursor = self._connection.execute(f"SELECT {self._columns} FROM datum WHERE seq IN ({select})", values)

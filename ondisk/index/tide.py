@@ -127,7 +127,7 @@ class IndexExchanged(Exception):
 
 
 class Tide:
-    """What a process knows of the tide mark of one dataset or archive."""
+    """What a process knows of the tide mark of one dataset."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""Recognise what people have moved by hand: folders of the archive, and single segments between any two folders.
+"""Recognise what people have moved by hand: places, and single segments between any two folders.
 
 The index knows a moved file by its facts, and gets its new name; nothing is read twice. This runs before anything else
 that looks at segments: a fix, a repack.
@@ -34,7 +34,7 @@ class Moved(NamedTuple):
 def recognised(access: Access) -> Iterator[Done]:
     """Give the segments that people have moved their new names in the index.
 
-    Durability: one commit for all folders of the archive that were renamed, and one for all single segments.
+    Durability: one commit for all places that were renamed, and one for all single segments.
     Locks: the writers' lock, if something was moved.
     """
     renamed = dict(renamed_places(access))
@@ -65,7 +65,7 @@ def recognised(access: Access) -> Iterator[Done]:
 
 
 def renamed_places(access: Access) -> Iterator[tuple[str, str]]:
-    """Yield the folders of the archive that somebody has renamed: the old name and the new one."""
+    """Yield the places that somebody has renamed: the old name and the new one."""
     for old, each in places.places(access.directory).items():
         if each.renamed is not None:
             yield old, each.renamed

@@ -16,7 +16,7 @@ To create a segment of generation 17:
 
 To replace a segment of generation 17 by generation 18:
 
-    1. `stage` creates `.NAME.18`; write it and sync it. `adopt` renames a file that another process wrote instead.
+    1. `stage` creates `.NAME.18`; write it and sync it. Or rename a file to it that another process wrote.
     2. `link_old` links NAME to `.NAME.17` and syncs the directory, and with it the name `.NAME.18`.
     3. Commit the index: the new offsets, generation 18. From now on readers find `.NAME.18`.
     4. `complete` renames `.NAME.18` to NAME.
@@ -130,14 +130,6 @@ def stage(directory: Directory, name: str, generation: int) -> WritableFile:
     return directory.create_file(alias)
 
 
-def adopt(directory: Directory, staged: str, name: str, generation: int) -> None:
-    """Rename a file that another process wrote to the hidden name of a new generation.
-
-    Durability: the rename is synced; the other process has synced the file.
-    """
-    directory.rename(staged, hidden(name, generation))
-
-
 def link_old(directory: Directory, name: str, generation: int, committed: Committed | None) -> None:
     """Give the current generation its hidden name, so that readers still find it when NAME is replaced or removed.
 
@@ -229,7 +221,8 @@ def complete(directory: Directory, name: str, generation: int, committed: Commit
     found = directory.stat(name)
     if found is None:  # a process that was killed may just have moved another file to quarantine
         directory.sync(parent_of(name))
-    elif not _is_generation(directory, name, found.st_ino):
+    elif all(directory.inode(hidden(name, each)) != found.st_ino for each in generations_of(directory, name)):
+        # It has no hidden name, so it is no generation that was superseded.
         from ondisk.segments import quarantine  # here, as it is rarely needed
 
         quarantine.keep(directory, name, verb="open", why=f"generation {generation} of the segment takes its place")
@@ -254,11 +247,6 @@ def stray(directory: Directory, name: str, generation: int, committed: Committed
     if directory.stat(alias) is None or _same(directory, name, alias):
         return None
     return alias if waiting(directory, name, generation, committed) is None else None
-
-
-def _is_generation(directory: Directory, name: str, inode: int) -> bool:
-    """Return whether the file at NAME has a hidden name, too: then it is a generation that was superseded."""
-    return any(directory.inode(hidden(name, each)) == inode for each in generations_of(directory, name))
 
 
 def set_aside(directory: Directory, name: str, generation: int, *, verb: str) -> None:
@@ -309,7 +297,7 @@ def generations_of(directory: Directory, name: str) -> list[int]:
 def parents(directory: Directory) -> Iterator[str]:
     """Yield the directories that contain segments: years and centuries, and those with numbered segments.
 
-    Also those in the places of the archive that are there and have an identity; nothing in others is cleaned up.
+    Also those in the places that are there and have an identity; nothing in others is cleaned up.
     """
     for root in ("", *roots(directory)):
         names = directory.names(root)
