@@ -196,7 +196,6 @@ TESTED_ELSEWHERE = {
     "formats/metadata.py": "formats/diskqueue/test_seg.py",
     "index/atomic_change.py": "index/test_transaction.py",
     "index/changes.py": "replication/test_feed.py",
-    "index/columns.py": "index/test_tables.py",
     "index/copied.py": "backup/test_restore.py",
     "index/field_values.py": "dataset/test_read.py",  # summaries
     "index/groups.py": "dataset/test_groups.py",

@@ -16,9 +16,9 @@ from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, Ond
 from ondisk.filesystem import Directory, space_hint
 from ondisk.index import log, tide
 from ondisk.index.changes import OWN, note_session
-from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import INDEX, damaged, own_error, sqlite_errors
 from ondisk.index.index import Index
+from ondisk.index.tables import FORMER, Columns
 from ondisk.index.tide import IndexExchanged, State, Tide
 
 _UNWRITTEN = 2 * 1024 * 1024  # bytes of pages that SQLite keeps in memory until the commit

@@ -15,8 +15,6 @@ from itertools import chain, count, groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from sqlalchemy.schema import CreateTable
-
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, Value, restored
 from ondisk.errors import IndexCorrupt
@@ -24,7 +22,6 @@ from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import copied, tide
 from ondisk.index.built_for import built_for, check_revision, check_tables, dump, other_rules, revision_of
-from ondisk.index.columns import FORMER, REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
     NEW,
@@ -37,7 +34,7 @@ from ondisk.index.connection import (
 from ondisk.index.migrations import upgrade
 from ondisk.index.sums import Sums
 from ondisk.index.swap import swap_in
-from ondisk.index.tables import DIALECT, Tables
+from ondisk.index.tables import FORMER, REVISION, Columns
 from ondisk.index.tide import Exchanged, Recorded, State, TideMark
 from ondisk.segment import Facts
 from ondisk.step import Interval
@@ -179,7 +176,7 @@ class Rebuilt:
         execute("BEGIN")
         self.drop_objects()
         execute("ALTER TABLE datum RENAME TO before")
-        execute(str(CreateTable(Tables(config).datum).compile(dialect=DIALECT)))
+        execute(Columns(config).create("datum"))
         names = ", ".join(["seq", "reftime", "segment", '"offset"', "size", *(f'"f_{name}"' for name in kept)])
         execute(f"INSERT INTO datum ({names}) SELECT {names} FROM before ORDER BY seq")
 
@@ -233,7 +230,7 @@ class Rebuilt:
         """Create the indices and the view of a configuration, drop others, make missing sums, and sync the file."""
         execute = self.connection.execute
         execute("BEGIN")
-        wanted = list(Tables(config).field_statements())
+        wanted = list(Columns(config).field_statements())
         there = set()
         for kind, name, text in self._objects():
             if text in wanted:

@@ -17,10 +17,9 @@ from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
 from ondisk.index import tide
 from ondisk.index.built_for import dump
-from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import INDEX, NEW, SQLITE_ERRORS, connect_to_damaged, sqlite_errors
 from ondisk.index.swap import swap_in
-from ondisk.index.tables import Tables
+from ondisk.index.tables import FORMER, Columns
 from ondisk.index.tide import HIGHEST, TideMark
 
 DAMAGED = f"{INDEX}.damaged"
@@ -71,7 +70,7 @@ def recover(directory: Directory, config: DatasetConfig, timeout: float, *, gene
             index.isolation_level = None
             index.execute("PRAGMA synchronous=EXTRA")
             index.execute("BEGIN")
-            for statement in Tables(config).create_statements():
+            for statement in Columns(config).create_statements():
                 index.execute(statement)
             lost, former = 0, set() if mark is None else {*mark.uuids}
             source = None

@@ -15,11 +15,11 @@ from ondisk.errors import OndiskError
 from ondisk.formats import extent
 from ondisk.index.atomic_change import AtomicChange
 from ondisk.index.changes import OWN, Removal, begin_session_at
-from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.segment_rows import COUNTED
 from ondisk.index.snapshot import SEGMENT_COLUMNS, Segment, Snapshot
 from ondisk.index.sums import Sums
+from ondisk.index.tables import insert_rows, stored_columns
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import Expression, undeclared_in
 from ondisk.segment import Block, Facts
