@@ -452,7 +452,8 @@ class Dataset(Queryable):
     def _summary(self, query: Query, fields: Sequence[str] | None, values: int | None) -> Summary:
         from ondisk.dataset.summaries import counted_fields
 
-        return summary(self._checked(query), query, counted_fields(fields, self.fields), values)
+        names = counted_fields(fields, self.fields) if fields or fields is None else ()
+        return summary(self._checked(query), query, names, values)
 
     def _groups(self, query: Query, by: str, min_max: str | None, tz: str | None) -> Generator[Group, None, None]:
         from ondisk.dataset.groups import by_group, check

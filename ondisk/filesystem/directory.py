@@ -189,13 +189,16 @@ class Directory(Closing):
     @contextlib.contextmanager
     def _listed(self, name: str) -> Iterator[int | None]:
         """Open a directory, for the length of the block; yield None if it does not exist."""
-        with contextlib.ExitStack() as stack:
-            descriptor = None
-            with contextlib.suppress(FileNotFoundError):
-                descriptor = self._open_directory(name)
-                stack.callback(os.close, descriptor)
+        try:
+            descriptor = self._open_directory(name)
+        except FileNotFoundError:
+            yield None
+            return
+        try:
             with errors_of(self.at(name), writing=False):
                 yield descriptor
+        finally:
+            os.close(descriptor)
 
     def open_to_read(self, name: str) -> ReadableFile:
         """Open a regular file for reading; raise FileNotFoundError if it does not exist."""

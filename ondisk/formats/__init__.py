@@ -76,11 +76,6 @@ def find(name: str, where: str = "") -> type[Format]:
     return loaded
 
 
-def recognise(file_name: str | None, head: bytes, default: str) -> str:
-    """Return the format of a file from outside: by its extension, else by its first bytes, else the default."""
-    return recognised(file_name, head, default) or default
-
-
 def recognised(file_name: str | None, head: bytes, likely: str) -> str | None:
     """Return the format of a file from outside: by its extension if only it has that, else by its first bytes."""
     extension = PurePath(file_name or "").suffix.removeprefix(".").lower()

@@ -11,7 +11,7 @@ from kit import EVERY_TYPE, same, strategies
 from ondisk import DatasetConfig, Datum
 from ondisk.datum import microseconds, restored
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput
-from ondisk.formats import find, has_extension, of_extension, recognise
+from ondisk.formats import find, has_extension, of_extension, recognised
 from ondisk.formats.blob import MAX_METADATA, Blob
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -115,9 +115,9 @@ def test_other_formats_have_no_dir_segments_yet():
 
 
 def test_no_content_is_taken_for_a_blob_unless_it_is_the_default():
-    assert recognise("x.jpg", b"\x89HDF", "seg") == "seg"
-    assert recognise("x.jpg", b"\x89HDF", "blob") == "blob"
-    assert recognise(None, b'{"reftime": 1}', "blob") == "jsonl"
+    assert (recognised("x.jpg", b"\x89HDF", "seg") or "seg") == "seg"
+    assert (recognised("x.jpg", b"\x89HDF", "blob") or "blob") == "blob"
+    assert (recognised(None, b'{"reftime": 1}', "blob") or "blob") == "jsonl"
 
 
 def test_reftimes_of_any_zone_are_kept_as_utc():

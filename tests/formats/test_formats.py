@@ -11,7 +11,7 @@ import pytest
 import ondisk
 from ondisk.config import DatasetConfig
 from ondisk.errors import ConfigError, InvalidInput
-from ondisk.formats import Format, find, recognise
+from ondisk.formats import Format, find, recognised
 from ondisk.tables.proposal import proposed
 
 MODULE = """
@@ -61,7 +61,7 @@ def no_looking(monkeypatch):
 def test_built_in_formats_are_found_without_looking_at_entry_points(name):
     assert issubclass(find(name), Format)
     assert find(name).name == name
-    assert recognise(f"a/b.{name}", b"", "vm2") == name
+    assert (recognised(f"a/b.{name}", b"", "vm2") or "vm2") == name
 
 
 @pytest.mark.usefixtures("installed")
@@ -113,12 +113,12 @@ def test_a_name_is_never_anything_but_a_name(name):
     ],
 )
 def test_a_file_is_recognised_by_extension_then_content_then_the_default(file_name, head, default, expected):
-    assert recognise(file_name, head, default) == expected
+    assert (recognised(file_name, head, default) or default) == expected
 
 
 @pytest.mark.usefixtures("installed")
 def test_the_extension_of_another_packages_format_is_recognised():
-    assert recognise("a.shout", b"{}", "vm2") == "shout"
+    assert (recognised("a.shout", b"{}", "vm2") or "vm2") == "shout"
 
 
 LINES = "2026-11-20T06:00:00Z ham 21.5\n2026-11-20T07:00:00Z ham 22\nbad\n"
@@ -227,7 +227,7 @@ def test_a_package_that_cannot_be_loaded_is_named():
     ],
 )
 def test_content_decides_where_an_extension_does_not(name, head, likely, expected):
-    assert recognise(name, head, likely) == expected
+    assert (recognised(name, head, likely) or likely) == expected
 
 
 @pytest.mark.check

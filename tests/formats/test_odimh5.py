@@ -15,7 +15,7 @@ from formats.hdf5_files import ENDS, h5py, image, odim, volume
 from ondisk import DatasetConfig
 from ondisk.datum import from_microseconds
 from ondisk.errors import InvalidInput
-from ondisk.formats import find, recognise
+from ondisk.formats import find, recognised
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 ORIGIN = {"reftime": T, "origin": "ODIMH5,16144,IY46,itspc"}
@@ -46,7 +46,7 @@ def test_all_files_of_arkimets_tests_are_read_as_arkimet_reads_them(name, suffix
     cases = [each for each in lines if each["file"].endswith(suffix)]
     for case in cases:
         content = (GOLDEN / case["file"]).read_bytes()
-        assert recognise("x", content[:65536], "seg") == name
+        assert (recognised("x", content[:65536], "seg") or "seg") == name
         found = said(content, name)
         items = {key: value for key, value in found.items() if key in format_of(name).items}
         expected = dict(case["items"])

@@ -149,22 +149,17 @@ class Frames:
 
     def unseal(self, position: int, content: bytes) -> bytes:
         """Return sealed frames as they were before; raise as `Sealer.unseal`."""
-        pieces: list[bytes] = []
-        at, limit = 0, len(content)
-        while at < limit:
-            size = frame.length(content[at : at + 4])
-            if not frame.OVERHEAD < size <= limit - at:
-                raise FrameCorrupt(f"no whole frame begins at byte {position + at}")
-            checked = content[at : at + size - _FOOTER.size]
-            if _FOOTER.unpack_from(content, at + len(checked)) != (crc32(checked), size):
-                frame.decode(content[at : at + size])  # raises
-            event = self.event(position + at, checked[4:])
+        found = frame.scan(content, max_size=len(content), base=position)
+        if (damage := found.damage) is not None:
+            hint = "Restore the segment from a copy, if there is one; the other data can be read."
+            raise FrameCorrupt(f"no whole frame begins at byte {damage.offset}: {damage.reason}", hint=hint)
+        opened = []
+        for offset, payload in zip(found.offsets, found.payloads, strict=True):
+            event = self.event(offset, payload)
             if isinstance(event, AuthenticationFailed):
                 raise event
-            opened = b"".join((checked[:4], _PREFIX, event, _SUFFIX))
-            pieces += (opened, _FOOTER.pack(crc32(opened), size))
-            at += size
-        return b"".join(pieces)
+            opened.append(event)
+        return b"".join(frame.encode(sealable(opened)))
 
     def check_key(self, read: Callable[[int, int], bytes], end: int, *, max_size: int) -> None:
         """Raise if the last frame shows that the newest key is not the one that had its number before.
