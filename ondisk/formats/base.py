@@ -223,42 +223,29 @@ class DescribesFiles(ABC):
 
 
 class Format(ABC):
-    """One data format, set up for one dataset.
+    """One data format, set up for one dataset."""
 
-    Attributes:
-        name: as in `dataset.toml`.
-        padding: bytes after each datum that are not part of it.
-        block_size: maximum number of decompressed bytes in a block.
-        preamble: bytes to put before the first datum, so that a stream of data can be parsed as a file of this format.
-        mutable: positions in a segment's file that `patch` rewrites.
-        raw: a datum's data are its stored bytes, so `decode` need not be called.
-        is_dir: each segment is a directory with one file for each datum. The file contains neither reftime nor
-            metadata: `encode` returns them as `Batch.beside`, and `describe` and `load` expect those bytes as payload.
-            An offset is the number of a file. The methods that take a segment's file are not used.
-        unit: what an offset counts.
-        durations: fields of type integer that are seconds, so that expressions may say `6h`.
-        extra: of ondisk, whose packages it needs.
-        shortage: how a file shows that it once had more data, see `ScanResult.missing`.
-        extension: of its segments.
-        is_text: its files are lines of text, which are decompressed when they are appended.
-        encrypts: its segments are encrypted if the configuration says so.
-        has_checksums: each datum has a checksum, which is compared when it is exported. Otherwise only the checksum of
-            the whole segment shows that a datum is the one that was stored.
-    """
-
-    name: ClassVar[str]
-    padding: ClassVar[bytes] = b""
+    name: ClassVar[str]  # as in `dataset.toml`
+    padding: ClassVar[bytes] = b""  # bytes after each datum that are not part of it
+    # bytes to put before the first datum, so that a stream of data can be parsed as a file of this format
     preamble: bytes = b""
-    mutable: ClassVar[range] = range(0)
-    block_size: ClassVar[int] = 0
-    raw: ClassVar[bool] = False
+    mutable: ClassVar[range] = range(0)  # positions in a segment's file that `patch` rewrites
+    block_size: ClassVar[int] = 0  # maximum number of decompressed bytes in a block
+    raw: ClassVar[bool] = False  # a datum's data are its stored bytes, so `decode` need not be called
+    # each segment is a directory with one file for each datum. The file contains neither reftime nor metadata:
+    # `encode` returns them as `Batch.beside`, and `describe` and `load` expect those bytes as payload. An offset is
+    # the number of a file. The methods that take a segment's file are not used.
     is_dir: ClassVar[bool] = False
-    unit: ClassVar[str] = "byte"
-    extra: ClassVar[str | None] = None
+    unit: ClassVar[str] = "byte"  # what an offset counts
+    extra: ClassVar[str | None] = None  # of ondisk, whose packages it needs
+    # fields of type integer that are seconds, so that expressions may say `6h`
     durations: ClassVar[frozenset[str]] = frozenset()
-    is_text: ClassVar[bool] = False
-    encrypts: ClassVar[bool] = False
+    is_text: ClassVar[bool] = False  # its files are lines of text, which are decompressed when they are appended
+    encrypts: ClassVar[bool] = False  # its segments are encrypted if the configuration says so
+    # each datum has a checksum, which is compared when it is exported. Otherwise only the checksum of the whole
+    # segment shows that a datum is the one that was stored.
     has_checksums: ClassVar[bool] = False
+    # how a file shows that it once had more data, see `ScanResult.missing`
     shortage: ClassVar[str] = "its header counts more than the file has"
 
     def __init__(self, config: DatasetConfig) -> None:
