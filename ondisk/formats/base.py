@@ -109,18 +109,7 @@ class Loaded(NamedTuple):
 
 
 class Batch:
-    """Data in columns: entry i of the first three lists belongs to the i-th datum that was not refused.
-
-    Attributes:
-        reftimes: microseconds since 1970.
-        metadata: canonical values by declared field; data with equal metadata may share one mapping.
-        payloads: the datum's bytes as stored in a segment, without padding.
-        refused: (position, reason), ascending; positions count all data of the batch, including the refused.
-        damage: the parts of the input that could not be read as data.
-        notes: remarks about the input that report no loss.
-        beside: the bytes stored next to each payload; only dir segments have them, otherwise the list is empty.
-        missing: as `ScanResult.missing`.
-    """
+    """Data in columns: entry i of the first three lists belongs to the i-th datum that was not refused."""
 
     __slots__ = ("beside", "damage", "metadata", "missing", "notes", "payloads", "reftimes", "refused")
 
@@ -135,14 +124,18 @@ class Batch:
         beside: list[bytes] | None = None,
         missing: int = 0,
     ) -> None:
-        self.reftimes = [] if reftimes is None else reftimes
+        self.reftimes = [] if reftimes is None else reftimes  # microseconds since 1970
+        # canonical values by declared field; data with equal metadata may share one mapping
         self.metadata = [] if metadata is None else metadata
+        # the datum's bytes as stored in a segment, without padding
         self.payloads = [] if payloads is None else payloads
+        # (position, reason), ascending; positions count all data of the batch, including the refused
         self.refused = [] if refused is None else refused
-        self.damage = [] if damage is None else damage
-        self.notes = [] if notes is None else notes
+        self.damage = [] if damage is None else damage  # the parts of the input that could not be read as data
+        self.notes = [] if notes is None else notes  # remarks about the input that report no loss
+        # the bytes stored next to each payload; only dir segments have them, otherwise the list is empty
         self.beside = [] if beside is None else beside
-        self.missing = missing
+        self.missing = missing  # as `ScanResult.missing`
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Batch) and all(getattr(self, each) == getattr(other, each) for each in self.__slots__)
