@@ -353,8 +353,7 @@ class Format(ABC):
         """
 
     def is_empty(self, file: SegmentFile) -> bool:
-        """Return whether a segment's file contains no more than a new one. Zeros are more: they may be all that is left
-        of its data."""
+        """Return whether a segment's file has no more than a new one. Zeros are more: they may be left of data."""
         return not file.size()
 
     def is_readable(self, file: SegmentFile) -> bool:

@@ -101,9 +101,7 @@ class Seg(Format, JoinsParts):
     def frames(self, stream: Readable) -> FrameReader:
         """Return a reader of the frames of a segment's file, from its first byte on.
 
-        Raises:
-            SegmentCorrupt: it ends inside the header; the error's context has its size as `offset`, and a `reason`.
-            InvalidInput: it is not a segment, or of a version that ondisk does not know.
+        Raises SegmentCorrupt if it ends inside the header, with its size as `offset`, and a `reason`; or InvalidInput.
         """
         head = _read(stream, header.MAX_SIZE)
 
