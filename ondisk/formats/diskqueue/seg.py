@@ -116,8 +116,7 @@ class Seg(Format, JoinsParts):
         if found.draft:
             begin = _read(plain, blocks.BEGIN_SIZE)
             found, plain = drafts.with_stream(found, begin), Chained(begin, plain)
-        stream = plain
-        return self.frames_at(stream, found, found.logical_size, opener)
+        return self.frames_at(plain, found, found.logical_size, opener)
 
     def _header_in(self, head: bytes, read: Callable[[int, int], bytes]) -> header.Header:
         return drafts.header_of(head, read, max_size=self.config.max_datum_size)
