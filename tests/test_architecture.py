@@ -16,6 +16,7 @@ PACKAGE = TESTS.parent / "ondisk"
 FLOORS = [
     "errors",
     "named_tuple",
+    "batched",
     "items",
     "malloc",
     "filesystem",
