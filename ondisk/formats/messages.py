@@ -51,19 +51,13 @@ class Frames(NamedTuple):
 
 
 class Messages(Described):
-    """A format of messages; a subclass finds the length of a message, and reads what it says of itself.
-
-    Attributes:
-        magic: how a message begins.
-        head: matches the beginning of a message up to its edition.
-        parts: what a message may have several of, although it is one datum, and what it says then.
-    """
+    """A format of messages; a subclass finds the length of a message, and reads what it says of itself."""
 
     raw: ClassVar[bool] = True
     shortage: ClassVar[str] = "its last message is cut off"
-    magic: ClassVar[bytes]
-    head: ClassVar[re.Pattern[bytes]]
-    parts: ClassVar[str]
+    magic: ClassVar[bytes]  # how a message begins
+    head: ClassVar[re.Pattern[bytes]]  # matches the beginning of a message up to its edition
+    parts: ClassVar[str]  # what a message may have several of, although it is one datum, and what it says then
 
     @staticmethod
     @abstractmethod

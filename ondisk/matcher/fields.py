@@ -88,10 +88,7 @@ class Field:
         return f"Field({self.name!r}, {self.kind})"
 
     def isin(self, values: Iterable[Value]) -> Expression:
-        """Match data with a value equal to one of `values`; empty `values` match nothing.
-        Raises:
-            MatchError: `values` is one text or bytes, or one of them is not of the field's type.
-        """
+        """Match data with a value equal to one of `values`, a list; empty `values` match nothing; raise MatchError."""
         if isinstance(values, str | bytes):
             raise MatchError(
                 f"{self._label}.isin({shown(values)}) would compare with each of its characters or bytes",
