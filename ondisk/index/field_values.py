@@ -41,7 +41,6 @@ class FieldSummary(NamedTuple):
 
 
 def kind_of(snapshot: Snapshot, name: str) -> FieldType:
-    """Return the type of a declared field, or of reftime."""
     return FieldType.TIMESTAMP if name == "reftime" else snapshot.columns.kinds[name]
 
 

@@ -84,7 +84,6 @@ class Part:
     number: int = 0
 
     def add(self, other: Part) -> None:
-        """Add another part of the same group."""
         self.count += other.count
         self.size += other.size
         self.begin, self.end = min(self.begin, other.begin), max(self.end, other.end)

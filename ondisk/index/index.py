@@ -80,7 +80,6 @@ class Index:
 
     @property
     def missing(self) -> bool:
-        """Whether the index is lost."""
         return self.inode is None
 
     @classmethod
@@ -165,7 +164,6 @@ class Index:
         self.connections.close(queries=queries)
 
     def begin_session(self) -> None:
-        """Begin another session."""
         self.session = new_session()
 
     def forget_ids(self) -> None:
@@ -188,16 +186,11 @@ class Index:
         return self.directory.inode(INDEX) == self.inode
 
     def check(self, tree: Expression) -> None:
-        """Raise unless this index can answer a condition.
-
-        Raises:
-            MatchError: it is too large, or names fields that the index does not have.
-        """
+        """Raise MatchError if a condition is too large, or names fields that the index does not have."""
         check_size(tree)
         check_fields(tree, self.columns)
 
     def is_built_for(self, config: DatasetConfig) -> bool:
-        """Return whether the index was built for a configuration."""
         return built_for_values(self.config) == built_for_values(config)
 
     def built_for_another(self, config: DatasetConfig) -> ConfigError | NeedsMigration:

@@ -82,17 +82,14 @@ _NUMBERED = r"[0-9]+\.[a-z0-9]+"
 
 
 def parent_of(name: str) -> str:
-    """Return the folder of a file, relative to the dataset; empty for the dataset's own."""
     return name.rpartition("/")[0]
 
 
 def below(folder: str, last: str) -> str:
-    """Return the name of a file in a folder."""
     return f"{folder}/{last}" if folder else last
 
 
 def hidden(name: str, generation: int) -> str:
-    """Return the hidden name of one generation of a segment."""
     parent, slash, last = name.rpartition("/")
     return f"{parent}{slash}.{last}.{generation}"
 
@@ -104,7 +101,6 @@ def present_name(directory: Directory, name: str, generation: int) -> str:
 
 
 def kept(name: str, generation: int) -> str:
-    """Return the name under which one generation of a segment is kept."""
     parent, slash, last = name.rpartition("/")
     return f"{parent}{slash}{REPLACED}/{last}.{generation}"
 
@@ -131,10 +127,7 @@ def stage(directory: Directory, name: str, generation: int) -> WritableFile:
 
 
 def adopt(directory: Directory, staged: str, name: str, generation: int) -> None:
-    """Rename a file that another process wrote to the hidden name of a new generation.
-
-    Durability: the rename is synced; the other process has synced the file.
-    """
+    """Rename a file that another process wrote, and synced, to the hidden name of a new generation. Synced."""
     directory.rename(staged, hidden(name, generation))
 
 
@@ -309,7 +302,7 @@ def generations_of(directory: Directory, name: str) -> list[int]:
 def parents(directory: Directory) -> Iterator[str]:
     """Yield the directories that contain segments: years and centuries, and those with numbered segments.
 
-    Also those in the places of the archive that are there and have an identity; nothing in others is cleaned up.
+    Also those in the places that are there and have an identity; nothing in others is cleaned up.
     """
     for root in ("", *roots(directory)):
         names = directory.names(root)
@@ -317,7 +310,7 @@ def parents(directory: Directory) -> Iterator[str]:
             yield root
         for name in names:
             if 2 <= len(name) <= 4 and name.isascii() and name.isdigit():
-                yield f"{root}/{name}" if root else name
+                yield below(root, name)
 
 
 def recover(
@@ -363,7 +356,6 @@ def recover(
 
 
 def discard_marks(directory: Directory, name: str, generations: Iterable[int]) -> None:
-    """Remove the marks of moved generations that are gone."""
     for alias in (hidden(name, generation) for generation in generations):
         if directory.stat(alias + MOVED) is not None and directory.stat(alias) is None:
             directory.discard(alias + MOVED)
