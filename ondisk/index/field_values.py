@@ -8,9 +8,9 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from ondisk.datum import FieldType, Value, restored
-from ondisk.index.columns import MISSING, column_of
 from ondisk.index.snapshot import Snapshot
 from ondisk.index.sums import OF_INTERVAL, interval_of_sums
+from ondisk.index.tables import MISSING, column_of
 from ondisk.matcher import Expression
 
 Count: TypeAlias = tuple[Value | None, int]

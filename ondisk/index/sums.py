@@ -19,8 +19,8 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
-from ondisk.index.columns import Columns
 from ondisk.index.snapshot import Snapshot
+from ondisk.index.tables import Columns
 from ondisk.matcher import Expression, exact_interval
 from ondisk.named_tuple import NamedTuple
 from ondisk.step import DAY, runs_of

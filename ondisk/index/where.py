@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 from ondisk.datum import METADATA, NO_METADATA
 from ondisk.errors import MatchError, shown
-from ondisk.index.columns import MISSING, Columns
 from ondisk.index.connection import Connection
+from ondisk.index.tables import MISSING, Columns
 from ondisk.matcher import (
     And,
     Compare,

@@ -23,8 +23,8 @@ from operator import itemgetter
 from typing import Any
 
 from ondisk.errors import StateError
-from ondisk.index.columns import UNIQUE
 from ondisk.index.precedence import Precedence
+from ondisk.index.tables import UNIQUE
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Block
 from ondisk.staging.rows import Piece

@@ -33,8 +33,8 @@ from zlib_ng.zlib_ng import crc32
 from ondisk.datum import FieldType
 from ondisk.filesystem import Closing, Directory
 from ondisk.formats import Batch
-from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import SQLITE_ERRORS, sqlite_errors
+from ondisk.index.tables import insert_rows, stored_columns
 from ondisk.segment import Block, Damage, End, ScanResult
 from ondisk.staging.jobs import Changed, create_staged
 
