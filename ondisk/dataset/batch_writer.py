@@ -203,7 +203,6 @@ class ByTime(Destinations):
         self._refit(batch)
 
     def _refit(self, batch: Batch) -> None:
-        """Turn data into the form of their segments, since an append continues these as they began; or refuse them."""
         own, refused, at = self._format.begin().end.kind, dict[int, str](), 0
         for destination, count in self.runs:
             kind = destination.start.laid.end.kind

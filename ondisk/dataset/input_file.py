@@ -286,10 +286,7 @@ def status_of(opened: object) -> os.stat_result | None:
 
 
 def _own(access: Access, status: os.stat_result, place: Path | None) -> str | None:
-    """Return the name of the segment that a file is; None if it is none.
-
-    The index knows the inode of each segment, except of those that another program has replaced: these have their name.
-    """
+    """Return the name of the segment that a file is: by its inode, or by its name if another program replaced it."""
     names = {""}
     if place is not None and place.is_relative_to(folder := access.path.resolve()):
         names.add(place.relative_to(folder).as_posix())

@@ -258,7 +258,6 @@ class _OpenGap:
             self._head += content[: _LOOKED_AT + 1]
 
     def closed(self, end: int, limit: int) -> Gap:
-        """Return the gap, which ends there, and begin the next one."""
         reason = ""
         if self.claimed:
             reason = f"no message, or one of {self.claimed} bytes: more than max_datum_size, {limit}"

@@ -158,7 +158,6 @@ class UndeclaredField(Field):
         return Not(Undeclared(self._said, None))
 
     def startswith(self, prefix: str) -> Expression:
-        """Match texts that start with `prefix`; upper and lower case differ."""
         return Undeclared(self._said, (("text", StartsWith(self.name, str(self._stored(prefix)))),))
 
     def _compare(self, operator: Operator, value: object) -> Expression:

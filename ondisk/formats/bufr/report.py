@@ -59,8 +59,6 @@ def is_generic(kind: Kind) -> bool:
 
 
 class Report:
-    """What is known of a report while its values are read."""
-
     __slots__ = ("_context", "_is_early", "_is_generic", "periods", "values")
 
     def __init__(self, kind: Kind) -> None:

@@ -220,11 +220,7 @@ class BlockReader:
                 raise self._damaged(f"no LZ4 frame begins with {begin.hex(' ')}")
 
     def find_next(self, max_size: int) -> int:
-        """Find the next whole block after damage; another iteration continues there.
-
-        Returns the bytes of the file that are skipped; 0 without such a block, or if blocks depend on those before.
-        Memory: several blocks. Cost: linear.
-        """
+        """Find the next whole block after damage, in linear time; return the bytes that are skipped, or 0."""
         if self._are_too_many():
             return 0
         raw = b"".join((*self._since, self._pending))

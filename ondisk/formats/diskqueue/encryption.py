@@ -284,7 +284,6 @@ def file_key(secret: bytes, file_id: bytes) -> bytes:
 
 
 def sealable(events: Sequence[bytes]) -> list[bytes]:
-    """Return payloads with room for what sealing adds."""
     return [_PREFIX + event + _SUFFIX for event in events]
 
 

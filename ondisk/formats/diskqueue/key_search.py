@@ -72,8 +72,6 @@ def decrypted(stream: Readable, head: Header, *, max_size: int) -> tuple[Readabl
 
 
 class DecryptedFile:
-    """A segment's file, decrypted by its sealer. With GCM, only whole data can be read from it."""
-
     def __init__(self, file: SegmentFile, sealer: Sealer) -> None:
         self._file = file
         self._sealer = sealer
