@@ -14,7 +14,7 @@ from datetime import datetime
 from html import escape
 from itertools import pairwise
 from math import ceil, floor, isfinite, log10
-from typing import Any
+from typing import Any, TypeAlias
 
 from ondisk.cli.output import key_text, key_texts, number_text
 from ondisk.cli.streams import printable
@@ -31,6 +31,7 @@ _HOURS = {"hour": 1, "day": 24, "month": 31 * 24, "year": 366 * 24}
 _BAR, _SPAN, _LINE = "#4878a8", "#b8cce0", "#b04030"
 # Distinct to all eyes.
 _LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
+_Ends: TypeAlias = tuple[float, float] | None  # the lowest and highest number of a group, if it has any
 _LEGEND = 20  # height of a line of the legend
 
 
@@ -70,7 +71,7 @@ def _series(groups: Sequence[Group], by: Sequence[str], along: str) -> dict[str,
     return found
 
 
-def _point(group: Group, of: str | None) -> tuple[float, float] | None:
+def _point(group: Group, of: str | None) -> _Ends:
     """Return the value of a group on its line, twice; None if it has none."""
     if of is None:
         return float(group.count), float(group.count)
@@ -100,7 +101,7 @@ def _round_step(least: float) -> float:
     return next((each * power for each in (1, 2, 5) if each * power >= least), 10 * power)
 
 
-def _span(group: Group, of: str | None) -> tuple[float, float] | None:
+def _span(group: Group, of: str | None) -> _Ends:
     """Return the ends of the bar of a group; None if it has none."""
     if of is None:
         return 0.0, float(group.count)
@@ -130,11 +131,7 @@ def _hours(groups: Sequence[Group], by: str) -> list[float]:
 
 
 def _lines(
-    series: Mapping[str, Sequence[Group]],
-    points: Sequence[tuple[float, tuple[float, float] | None]],
-    width: float,
-    by: str,
-    axis: _Axis,
+    series: Mapping[str, Sequence[Group]], points: Sequence[tuple[float, _Ends]], width: float, by: str, axis: _Axis
 ) -> Iterator[str]:
     left = iter(points)
     for number, (name, groups) in enumerate(series.items()):
@@ -155,7 +152,7 @@ def _lines(
 
 def _bars(
     groups: Sequence[Group],
-    spans: Sequence[tuple[float, float] | None],
+    spans: Sequence[_Ends],
     places: Sequence[float],
     width: float,
     by: str,

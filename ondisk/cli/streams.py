@@ -44,6 +44,7 @@ _REMEDIES = {
 
 
 _quiet = False
+_Said: TypeAlias = Sequence[tuple[str, str]]  # of files: name and remark
 Output: TypeAlias = "TextOutput | JsonOutput"
 
 
@@ -207,7 +208,7 @@ def values_of(result: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(result, name) for name in names}
 
 
-def damage_and_notes(damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def damage_and_notes(damage: Sequence[tuple[str, Damage]], notes: _Said) -> dict[str, Any]:
     """Return what is to be said of input files, for JSON."""
     return {
         "damage": [{"file": name} | values_of(each, "offset", "size", "reason") for name, each in damage],
@@ -216,12 +217,7 @@ def damage_and_notes(damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple
 
 
 def complain_of_input(
-    refusals: Sequence[tuple[str, str]],
-    refused: int,
-    damage: Sequence[tuple[str, Damage]],
-    damaged: int,
-    warnings: Sequence[tuple[str, str]],
-    notes: Sequence[tuple[str, str]],
+    refusals: _Said, refused: int, damage: Sequence[tuple[str, Damage]], damaged: int, warnings: _Said, notes: _Said
 ) -> None:
     """Print what was not stored of input files, and why; `refused` and `damaged` are totals, listed or not."""
     # A path or metadata may have a newline: what follows must not look like a message of its own.

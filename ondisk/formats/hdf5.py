@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -111,9 +112,9 @@ class Dataset:
         filters = [plist.get_filter(number)[0] for number in range(plist.get_nfilters())]
         if not {*filters} <= {_DEFLATE, _SHUFFLE, _CHECKSUM} or filters.count(_DEFLATE) > 1:
             raise InvalidInput(f"{name} is compressed in another way than by deflate")
-        size = _product(dataset.chunks) * dataset.dtype.itemsize
+        size = math.prod(dataset.chunks) * dataset.dtype.itemsize
         if size > _MOST_VALUES * dataset.dtype.itemsize:
-            raise InvalidInput(f"{name} has chunks of {_product(dataset.chunks)} values, more than {_MOST_VALUES}")
+            raise InvalidInput(f"{name} has chunks of {math.prod(dataset.chunks)} values, more than {_MOST_VALUES}")
         if _DEFLATE in filters and dataset.id.get_chunk_info_by_coord(tuple(place)).size:
             skipped, stored = dataset.id.read_direct_chunk(tuple(place))
             is_deflated = not skipped >> filters.index(_DEFLATE) & 1
@@ -145,7 +146,7 @@ def _attribute(holder: Any, name: str) -> Any:
     if name not in holder.attrs:
         return None
     identity = holder.attrs.get_id(name)
-    if identity.shape is None or _product(identity.shape) != 1:
+    if identity.shape is None or math.prod(identity.shape) != 1:
         return None
     value = holder.attrs[name]
     if hasattr(value, "shape") and value.shape:
@@ -155,10 +156,3 @@ def _attribute(holder: Any, name: str) -> Any:
     if isinstance(value, str):
         return str(value)
     return value.item() if hasattr(value, "item") else None
-
-
-def _product(shape: Sequence[int]) -> int:
-    product = 1
-    for each in shape:
-        product *= each
-    return product

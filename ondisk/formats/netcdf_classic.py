@@ -5,6 +5,7 @@ Source: the NetCDF file format specifications, https://docs.unidata.ucar.edu/net
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -71,9 +72,7 @@ class Classic:
         return self._read(name, 1)[0] if all(size or self._records for size in sizes) else None
 
     def values(self, name: str) -> Sequence[float]:
-        count = 1
-        for each in self._variables[name].dimensions:
-            count *= self._dimensions[each][1]
+        count = math.prod(self._dimensions[each][1] for each in self._variables[name].dimensions)
         if not count:
             raise InvalidInput(f"{shown(name)} has one value in each record")  # they do not lie side by side
         if count > _MOST_VALUES:

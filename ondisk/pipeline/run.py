@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _FILE = 64 * 1024  # the fixed cost of a file, as bytes that are added to its size
 
+_Progress: TypeAlias = Callable[[int], None]
 Tasks: TypeAlias = Callable[[str, dict[str, int], str, str], Generator[dict[str, Any], None, None]]
 """Carries out `ondisk.pipeline.task.import_file` for each file, in processes of this machine or with Spark.
 
@@ -143,7 +144,7 @@ class Pipeline:
         if isinstance(error, OndiskError):
             error.context["report"] = self.report
 
-    def import_files(self, tasks: Tasks, progress: Callable[[int], None] = lambda size: None) -> None:
+    def import_files(self, tasks: Tasks, progress: _Progress = lambda size: None) -> None:
         """Carry out a task for each file, and commit what they stage; `progress` gets the size of each file."""
         for each in self.lacking:
             self._import_again(each, tasks, progress)
@@ -161,7 +162,7 @@ class Pipeline:
         begun = set(self._begun)
         self._import([file for file in self.waiting if file not in begun], self._filters, tasks, progress)
 
-    def _import_again(self, lacking: Lacking, tasks: Tasks, progress: Callable[[int], None]) -> None:
+    def _import_again(self, lacking: Lacking, tasks: Tasks, progress: _Progress) -> None:
         name, failed = lacking.name, len(self.report.failed)
         if not self.report.dry_run:
             self._note(name, lacking.note)  # so that the next run continues if this one is killed
@@ -181,12 +182,7 @@ class Pipeline:
             self._note(name, lacking.note if rest and not self.report.found else note)
 
     def _import(
-        self,
-        waiting: Sequence[InputFile],
-        filters: _Filters,
-        tasks: Tasks,
-        progress: Callable[[int], None],
-        only: int | None = None,
+        self, found: Sequence[InputFile], filters: _Filters, tasks: Tasks, progress: _Progress, only: int | None = None
     ) -> None:
         """Import files. `only`: the number of the dataset that the files are imported into again."""
         config = self.config
@@ -195,7 +191,7 @@ class Pipeline:
         options = ImportOptions(
             str(config.input), paths, [filters.of.get(name) for name in names], self.report.dry_run, only
         )
-        files = {json.dumps(file): file for file in waiting}
+        files = {json.dumps(file): file for file in found}
         weights = {name: file.size + _FILE for name, file in files.items()}
         job = f"{STAGED}/{self._own}{uuid4().hex}"
         answers = tasks(paths[-1], weights, job, json.dumps(asdict(options)))

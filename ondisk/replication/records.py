@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 
 from google_crc32c import extend
 
+from ondisk.batched import batched
 from ondisk.errors import FrameCorrupt, IntegrityError, InvalidInput
 from ondisk.formats.diskqueue import cbor
 from ondisk.index.changes import OWN
@@ -131,7 +132,8 @@ def encode(records: Records) -> tuple[int, Iterator[bytes]]:
     ]
     first = b"".join((_MAGIC, _SIZE.pack(len(begin)), begin, *map(packed, columns)))
     contents = (column for group in records.groups for column in (group.payloads, group.beside))
-    pieces = chain((first,), chain.from_iterable(map(_joined, contents)), (told,))
+    joined = (b"".join(some) for column in contents for some in batched(column, len, _PIECE))
+    pieces = chain((first,), joined, (told,))
     return len(first) + records.size + len(told) + _SIZE.size, _with_checksum(pieces)
 
 
@@ -187,18 +189,6 @@ def decode(read: Callable[[int], bytes], most: int = LARGEST) -> Records:
     )
     _check_numbers(records)
     return records
-
-
-def _joined(contents: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield bytes in pieces of about a megabyte, or one large datum."""
-    begin = size = 0
-    for at, content in enumerate(contents):
-        size += len(content)
-        if size >= _PIECE:
-            yield b"".join(contents[begin : at + 1])
-            begin, size = at + 1, 0
-    if size:
-        yield b"".join(contents[begin:])
 
 
 def packed(numbers: Iterable[int]) -> bytes:

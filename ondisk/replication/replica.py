@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from threading import Thread
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.dataset import Dataset
@@ -47,6 +47,7 @@ from ondisk.replication.source_rows import LOST, UNREADABLE, Difference, Followe
 from ondisk.replication.token import Entry, Token
 
 ANSWER_BYTES = 16 * 1024 * 1024  # the bytes of changes that are requested at once: each answer is one commit
+_Path: TypeAlias = str | os.PathLike[str]
 _TOGETHER = 1_000  # data that are requested again at once
 _AGAIN = 60.0  # seconds until data that could not be read are requested again
 _SHOWN = 100  # differences that a result lists
@@ -124,12 +125,7 @@ class Replica(Closing):
         return cls._with(path, source, _found)
 
     @classmethod
-    def _with(
-        cls,
-        path: str | os.PathLike[str],
-        source: Source | str | os.PathLike[str],
-        dataset_of: Callable[[str | os.PathLike[str], Source], Dataset],
-    ) -> Self:
+    def _with(cls, path: _Path, source: Source | _Path, dataset_of: Callable[[_Path, Source], Dataset]) -> Self:
         """Return the replica at a path, whose dataset a function opens."""
         with ExitStack() as stack:
             followed = stack.enter_context(source_of(source)) if isinstance(source, str | os.PathLike) else source
@@ -382,7 +378,7 @@ def check_replica(dataset: Dataset) -> None:
         raise StateError(f"{dataset.path} is an ordinary dataset, and no replica", hint=hint)
 
 
-def _created(path: str | os.PathLike[str], source: Source) -> Dataset:
+def _created(path: _Path, source: Source) -> Dataset:
     about = source.describe()
     config = DatasetConfig.from_toml(about.config, f"dataset.toml of {shown(about.name)}")
     config = config._replace(replica=True, filter=None, aliases=None)
@@ -393,7 +389,7 @@ def _created(path: str | os.PathLike[str], source: Source) -> Dataset:
         raise
 
 
-def _found(path: str | os.PathLike[str], source: Source) -> Dataset:
+def _found(path: _Path, source: Source) -> Dataset:
     try:
         return Dataset.open(path)
     except DatasetNotFound as error:

@@ -82,17 +82,14 @@ _NUMBERED = r"[0-9]+\.[a-z0-9]+"
 
 
 def parent_of(name: str) -> str:
-    """Return the folder of a file, relative to the dataset; empty for the dataset's own."""
     return name.rpartition("/")[0]
 
 
 def below(folder: str, last: str) -> str:
-    """Return the name of a file in a folder."""
     return f"{folder}/{last}" if folder else last
 
 
 def hidden(name: str, generation: int) -> str:
-    """Return the hidden name of one generation of a segment."""
     parent, slash, last = name.rpartition("/")
     return f"{parent}{slash}.{last}.{generation}"
 
@@ -104,7 +101,6 @@ def present_name(directory: Directory, name: str, generation: int) -> str:
 
 
 def kept(name: str, generation: int) -> str:
-    """Return the name under which one generation of a segment is kept."""
     parent, slash, last = name.rpartition("/")
     return f"{parent}{slash}{REPLACED}/{last}.{generation}"
 
@@ -305,7 +301,7 @@ def parents(directory: Directory) -> Iterator[str]:
             yield root
         for name in names:
             if 2 <= len(name) <= 4 and name.isascii() and name.isdigit():
-                yield f"{root}/{name}" if root else name
+                yield below(root, name)
 
 
 def _discard(directory: Directory, _: str, alias: str) -> None:
@@ -359,7 +355,6 @@ def recover(
 
 
 def discard_marks(directory: Directory, name: str, generations: Iterable[int]) -> None:
-    """Remove the marks of moved generations that are gone."""
     for alias in (hidden(name, generation) for generation in generations):
         if directory.stat(alias + MOVED) is not None and directory.stat(alias) is None:
             directory.discard(alias + MOVED)

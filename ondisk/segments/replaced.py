@@ -47,7 +47,6 @@ class Kept(NamedTuple):
     until: float | None = None
 
     def plus(self, other: Kept) -> Kept:
-        """Return the sum."""
         until = max((each for each in (self.until, other.until) if each is not None), default=None)
         return Kept(self.segments + other.segments, self.bytes + other.bytes, until)
 
@@ -92,11 +91,8 @@ def replaced(directory: Directory) -> Iterator[Replaced]:
         entries = {each.name: each for each in directory.entries(folder)}
         for last, rows in entries.items():
             if (matched := _ROWS_OF.fullmatch(last)) and rows.kind == "file":
-                name = last.removesuffix(ROWS)
-                found = Replaced(
-                    below(parent, matched[1]), int(matched[2]), f"{folder}/{name}", rows, entries.get(name)
-                )
-                yield found
+                name, segment = last.removesuffix(ROWS), below(parent, matched[1])
+                yield Replaced(segment, int(matched[2]), f"{folder}/{name}", rows, entries.get(name))
 
 
 def total(directory: Directory, seconds: float) -> Kept:

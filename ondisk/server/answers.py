@@ -11,13 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeAlias, TypeVar, TypeVarTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ondisk import json_shapes
+from ondisk.batched import batched
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import as_json
 from ondisk.errors import (
@@ -172,6 +173,10 @@ class Body:
     status: int = 200  # of HTTP
 
 
+Make: TypeAlias = Callable[[Dataset], Body]
+Last: TypeAlias = Callable[[OndiskError], bytes] | None
+
+
 class Stream(Response):
     """An answer that is read in threads. If it is read while it is sent, it holds a snapshot until its end.
 
@@ -181,14 +186,7 @@ class Stream(Response):
     Memory: of an answer in memory, twice its size.
     """
 
-    def __init__(
-        self,
-        work: Work,
-        served: Served,
-        make: Callable[[Dataset], Body],
-        media_type: str,
-        last: Callable[[OndiskError], bytes] | None = None,
-    ) -> None:
+    def __init__(self, work: Work, served: Served, make: Make, media_type: str, last: Last = None) -> None:
         super().__init__(media_type=media_type)
         del self.headers["content-length"]  # it is not known yet
         self._work = work
@@ -197,7 +195,7 @@ class Stream(Response):
         self._last = last
         self._stack = contextlib.ExitStack()
         self._is_ready = False  # all parts are in memory, and the snapshot is closed
-        self._parts: Iterator[bytes | memoryview] = iter(())
+        self._parts: Iterator[memoryview] = iter(())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -218,7 +216,7 @@ class Stream(Response):
             if not self._is_ready:
                 await self._work.call(self._stack.close)
 
-    def _begin(self, is_head: bool) -> list[bytes | memoryview]:
+    def _begin(self, is_head: bool) -> list[memoryview]:
         """Read the content, or begin to, and return some of it."""
         content = self._make(self._stack.enter_context(self._served.opened()))
         self._stack.callback(getattr(content.pieces, "close", lambda: None))
@@ -238,7 +236,7 @@ class Stream(Response):
         self._is_ready = True
         return parts
 
-    def _more(self) -> list[bytes | memoryview]:
+    def _more(self) -> list[memoryview]:
         return [*islice(self._parts, 1)]
 
 
@@ -251,19 +249,8 @@ def doubts_of(dataset: Dataset, *, offline: bool = True) -> dict[str, str]:
     return {"ondisk-warning": text} if doubts else {}
 
 
-def in_parts(items: Iterable[bytes]) -> Iterator[bytes | memoryview]:
+def in_parts(items: Iterable[bytes]) -> Iterator[memoryview]:
     """Yield the same bytes in parts of a size that is sent well. Large items are not copied."""
-    held: list[bytes] = []
-    size = 0
-    for item in items:
-        if held and size + len(item) > _PART:
-            yield b"".join(held)
-            held, size = [], 0
-        if len(item) > _PART:
-            whole = memoryview(item)
-            yield from (whole[begin : begin + _PART] for begin in range(0, len(item), _PART))
-        else:
-            held.append(item)
-            size += len(item)
-    if held:
-        yield b"".join(held)
+    for some in batched(items, len, _PART):
+        whole = memoryview(b"".join(some))
+        yield from (whole[begin : begin + _PART] for begin in range(0, len(whole), _PART))

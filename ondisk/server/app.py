@@ -41,7 +41,7 @@ from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, S
 from ondisk.replication.records import Records, encode
 from ondisk.replication.source import DatasetSource, Source
 from ondisk.replication.wire import RECORDS, Structure, digest, to_json
-from ondisk.server.answers import Body, Json, Refused, Requests, Stream, doubts_of, error_as_json
+from ondisk.server.answers import Body, Json, Last, Make, Refused, Requests, Stream, doubts_of, error_as_json
 from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked
 from ondisk.server.datasets import Served, is_readable
 from ondisk.server.door import Door, Limits
@@ -124,7 +124,7 @@ class Endpoints:
             return Body(lines_of_groups(found))
 
         if asked.by is None:
-            return self._answer(request, asked.match, whole, JSON, offline=asked.match is not None)
+            return self._answer(request, asked.match, whole, JSON, None, offline=asked.match is not None)
         return self._answer(request, asked.match, groups, JSON_LINES, _last_line)
 
     async def query(self, request: Request) -> Response:
@@ -176,9 +176,9 @@ class Endpoints:
         self,
         request: Request,
         match: str | None,
-        make: Callable[[Dataset], Body],
+        make: Make,
         media_type: str,
-        last: Callable[[OndiskError], bytes] | None = None,
+        last: Last = None,
         *,
         offline: bool = True,
     ) -> Response:

@@ -24,6 +24,8 @@ MEDIA_TYPES = {
 """The media type of each of `FORMATS`."""
 
 _Schema: TypeAlias = dict[str, Any]
+_Schemas: TypeAlias = Mapping[str, _Schema]
+_Answers: TypeAlias = Mapping[int, _Schema]
 
 _ERRORS = {
     400: "The request is not valid.",
@@ -36,29 +38,16 @@ _ERRORS = {
     503: "The dataset cannot answer now.",
 }
 _REF = {"$ref": "#/components/schemas/Error"}
-_ERROR: _Schema = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["code", "kind", "message", "hint"],
-            "properties": {
-                "code": {"type": "integer", "description": "The exit code that a command would end with."},
-                "kind": {"type": "string"},
-                "message": {"type": "string"},
-                "hint": {"type": "string"},
-            },
-        }
-    },
-}
+_NONE: Mapping[Any, _Schema] = {}
+_TEXT: _Schema = {"type": "string"}
 _OBJECT: _Schema = {"type": "object"}
+_CODE: _Schema = {"type": "integer", "description": "The exit code that a command would end with."}
 _NAMES: _Schema = {"type": "array", "items": {"type": "string"}}
 _COUNT: _Schema = {"type": "integer", "minimum": 0, "maximum": INTEGER_MAX}
 _SEQ: _Schema = {"type": "integer", "minimum": 1, "maximum": HIGHEST}
 _MATCH: _Schema = {"type": "string", "description": "A match expression; default: all data."}
 
-_QUERY: Mapping[str, _Schema] = {
+_QUERY: _Schemas = {
     "match": _MATCH,
     "sort": {"type": "string", "description": "A sort order, such as -reftime."},
     "limit": {**_COUNT, "description": "The highest number of data."},
@@ -67,13 +56,13 @@ _QUERY: Mapping[str, _Schema] = {
     "format": {"enum": [*FORMATS], "default": "jsonl"},
     "damaged": {"enum": ["raise", "skip"], "default": "raise", "description": "skip: for jsonl only."},
 }
-_TYPED: Mapping[str, _Schema] = {
+_TYPED: _Schemas = {
     "columns": {
         "anyOf": [_NAMES, {"type": "object", "additionalProperties": {"type": ["string", "null"]}}, {"type": "null"}],
         "description": "The columns of csv and parquet: names, or names and types.",
     }
 }
-_SUMMARY: Mapping[str, _Schema] = {
+_SUMMARY: _Schemas = {
     "match": _MATCH,
     "fields": {**_NAMES, "description": "The fields whose values are counted; default: all declared."},
     "values": {**_COUNT, "description": "The highest number of values to list of each.", "default": 20},
@@ -81,13 +70,13 @@ _SUMMARY: Mapping[str, _Schema] = {
     "min_max": {"type": "string", "description": "With by: also the lowest, mean and highest value of this field."},
     "tz": {"type": "string", "description": "With by: the zone of the periods, such as Europe/Rome."},
 }
-_RANGE: Mapping[str, _Schema] = {"first": _SEQ, "last": _SEQ, "listed": {"type": "boolean", "default": False}}
+_RANGE: _Schemas = {"first": _SEQ, "last": _SEQ, "listed": {"type": "boolean", "default": False}}
 _SEQS: _Schema = {"type": "array", "items": _SEQ, "maxItems": MOST_SEQS}
 _TOKEN: _Schema = {"type": ["object", "null"], "description": "What a replica knows; see docs/server.md."}
 _UNCHANGED: _Schema = {"description": "It is as the header If-None-Match says."}
 
 
-def _or_null(parameters: Mapping[str, _Schema]) -> dict[str, _Schema]:
+def _or_null(parameters: _Schemas) -> dict[str, _Schema]:
     """Return parameters as keys of a body, where null is the same as no key, except for a choice."""
     return {
         name: {**schema, "type": [schema["type"], "null"]} if "type" in schema else schema
@@ -141,43 +130,38 @@ def description(names: Iterable[str]) -> dict[str, Any]:
         },
         "security": [{"token": []}],
         "components": {
-            "schemas": {"Error": _ERROR},
+            "schemas": {"Error": _object(error=_object(code=_CODE, kind=_TEXT, message=_TEXT, hint=_TEXT))},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
-def _get(
-    what: str,
-    content: Mapping[str, _Schema],
-    parameters: Mapping[str, _Schema] | None = None,
-    others: Mapping[int, _Schema] | None = None,
-) -> _Schema:
+def _object(**properties: _Schema) -> _Schema:
+    return {**_OBJECT, "required": [*properties], "properties": properties}
+
+
+def _get(what: str, content: _Schemas, parameters: _Schemas = _NONE, others: _Answers = _NONE) -> _Schema:
     listed = [
         {"name": name, "in": "query", "schema": schema, "style": "form", "explode": False}
-        for name, schema in (parameters or {}).items()
+        for name, schema in parameters.items()
     ]
     return {"summary": what, "parameters": listed, "responses": _responses(what, content, others)}
 
 
 def _post(
-    what: str,
-    content: Mapping[str, _Schema],
-    keys: Mapping[str, _Schema],
-    required: Iterable[str] = (),
-    others: Mapping[int, _Schema] | None = None,
+    what: str, content: _Schemas, keys: _Schemas, required: Iterable[str] = (), others: _Answers = _NONE
 ) -> _Schema:
     body = {"type": "object", "properties": {**keys}, "required": [*required], "additionalProperties": False}
     asked = {"required": bool([*required]), "content": {JSON: {"schema": body}}}
     return {"summary": what, "requestBody": asked, "responses": _responses(what, content, others)}
 
 
-def _responses(what: str, content: Mapping[str, _Schema], others: Mapping[int, _Schema] | None) -> _Schema:
-    known = {200: _answer(what, content), **{status: _failed(why) for status, why in _ERRORS.items()}, **(others or {})}
+def _responses(what: str, content: _Schemas, others: _Answers) -> _Schema:
+    known = {200: _answer(what, content), **{status: _failed(why) for status, why in _ERRORS.items()}, **others}
     return {str(status): each for status, each in sorted(known.items())}
 
 
-def _answer(what: str, content: Mapping[str, _Schema]) -> _Schema:
+def _answer(what: str, content: _Schemas) -> _Schema:
     return {"description": what, "content": {kind: {"schema": schema} for kind, schema in content.items()}}
 
 

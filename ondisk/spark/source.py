@@ -66,7 +66,7 @@ OPTIONS = (
     "maxBytesPerPartition",
 )
 STREAM_OPTIONS = (*OPTIONS, "maxDataPerTrigger")
-_INTERNAL = ("tree", "paths", "checkpointLocation", "queryName")  # set by `index_frame`, by Spark, or for streams
+_INTERNAL = ("tree", "paths", "checkpointLocation", "queryName", OPTION)  # set by `index_frame`, Spark, or for streams
 _REMOVED = {
     "pushdown": (
         "it returned wrong rows where a DataFrame was used twice",

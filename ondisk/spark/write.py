@@ -242,7 +242,8 @@ def _directory_of(path: str) -> Any:
 class _Rows:
     """Turns rows of Spark into data, as rows of a table of Arrow.
 
-    Only the names of declared columns may have any case, and their types must be exact.
+    Only the names of declared columns may have any case, and their types must be exact. Rows of a load may have the
+    location of each datum, beside its `data`: that of the new one is another.
 
     Raises:
         InvalidInput: a column cannot be stored, or has another type; or a required column is missing.
@@ -251,14 +252,19 @@ class _Rows:
     def __init__(self, config: DatasetConfig, schema: StructType) -> None:
         known = {name: each for name, each in all_columns(config).items() if name not in PLACE}
         columns: list[tuple[str, pa.DataType]] = []
-        for field in schema.fields:
+        self._positions: list[int] = []
+        is_load = {*PLACE, DATA} <= {*schema.names}
+        for position, field in enumerate(schema.fields):
             name = resolved(field.name, known) or field.name
             if name in known:
                 _check_type(known[name], field.dataType)
-            elif name.lower() in PLACE:  # of a load: the content would contain where the datum was stored before
+            elif is_load and name in PLACE:
+                continue
+            elif name.lower() in PLACE:  # the content would contain where the datum was stored before
                 hint = f"Drop it, or rename it: the columns are {', '.join([*known, DATA])} and {CONTENT}KEY."
                 raise InvalidInput(f"the dataset has no column {name!r} that can be written", hint=hint)
             columns.append((name, _type_of(field)))
+            self._positions.append(position)
         self._names = [name for name, _ in columns]
         if REFTIME not in self._names:
             raise InvalidInput(f"the column {REFTIME} is missing", hint="Every datum needs it.")
@@ -266,7 +272,7 @@ class _Rows:
 
     def encode(self, rows: pa.RecordBatch, format: Format) -> Batch:
         """Return rows as data of a format."""
-        return self._table.encode(rows.rename_columns(self._names), {}, format)
+        return self._table.encode(rows.select(self._positions).rename_columns(self._names), {}, format)
 
 
 def _type_of(field: StructField) -> pa.DataType:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ondisk.batched import batched
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
 from ondisk.dataset.dataset import Dataset
@@ -121,7 +122,7 @@ def _from_data(
         )
         table = _Table(wanted, types, config, [*others, *sample], is_bytes=is_bytes, several=several)
         yield table.schema
-        for some in _some(chain(sample, found)):
+        for some in batched(chain(sample, found), lambda datum: datum._place[3], _BYTES, ROWS):
             if complete is not None:
                 complete.check(some)
             yield table.batch(table.from_data(some))
@@ -151,19 +152,6 @@ def _type(name: str, kind: Any) -> pa.DataType:
         return TYPES[FieldType(kind)]
     hint = f"Pass one of {', '.join(FieldType)}; or a type of pyarrow, such as pyarrow.float64()."
     raise InvalidInput(f"the column {name} cannot have the type {shown(kind)}", hint=hint)
-
-
-def _some(data: Iterator[Datum]) -> Iterator[list[Datum]]:
-    some: list[Datum] = []
-    size = 0
-    for datum in data:
-        size += datum._place[3]
-        if some and (len(some) >= ROWS or size > _BYTES):
-            yield some
-            some, size = [], datum._place[3]
-        some.append(datum)
-    if some:
-        yield some
 
 
 class _Table:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ondisk.batched import batched
 from ondisk.config import DatasetConfig
 from ondisk.dataset.read import DatasetReader, misplaced
 from ondisk.datum import INTEGER_MAX, FieldType, Location
@@ -204,16 +205,12 @@ def _in_order(rows: pa.RecordBatch) -> bool:
 
 
 def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    sizes = rows.column("c2")
-    if pc.sum(sizes).as_py() > _BYTES:
-        begin = total = 0
-        for end, size in enumerate(sizes.to_pylist()):
-            if end > begin and total + size > _BYTES:
-                yield rows.slice(begin, end - begin)
-                begin, total = end, 0
-            total += size
-        rows = rows.slice(begin)
-    yield rows
+    if pc.sum(rows.column("c2")).as_py() <= _BYTES:
+        yield rows
+        return
+    sizes = rows.column("c2").to_pylist()
+    for some in batched(range(len(sizes)), sizes.__getitem__, _BYTES):
+        yield rows.slice(some[0], len(some))
 
 
 def _bytes(

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeAlias
 
+from ondisk.batched import batched
 from ondisk.errors import OndiskError, StateError
 
 _GROUPS = 4  # for each core, if there are so many segments: then the last groups are small
@@ -67,18 +68,9 @@ def spread(
 
 
 def grouped(names: list[str], weights: dict[str, int], count: int) -> Iterator[list[str]]:
-    """Yield the segments, in order, in about `count` groups of equal weight, but of some megabytes at least."""
+    """Return the segments, in order, in about `count` groups of equal weight, but of some megabytes at least."""
     limit = min(max(sum(weights.values()) // count, _LEAST), _MOST)
-    group: list[str] = []
-    weight = 0
-    for name in names:
-        if group and weight + weights[name] > limit:
-            yield group
-            group, weight = [], 0
-        group.append(name)
-        weight += weights[name]
-    if group:
-        yield group
+    return batched(names, weights.__getitem__, limit)
 
 
 @contextlib.contextmanager

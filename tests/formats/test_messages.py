@@ -16,7 +16,7 @@ from formats.test_base import File
 import ondisk
 from ondisk import DatasetConfig
 from ondisk.errors import FrameCorrupt, SegmentCorrupt
-from ondisk.formats import find, recognise
+from ondisk.formats import find, recognised
 from ondisk.formats.described import pairs
 from ondisk.segment import End, Laid
 
@@ -146,12 +146,12 @@ def test_a_claim_allocates_nothing():
 
 def test_a_file_is_recognised_by_its_first_message():
     for content in (ONE, TWO, b"\0" * 1000 + ONE, HEADING + TWO):
-        assert recognise(None, content[:4096], "jsonl") == "grib"
-        assert recognise("model.grib2", content[:4096], "jsonl") == "grib"
+        assert (recognised(None, content[:4096], "jsonl") or "jsonl") == "grib"
+        assert (recognised("model.grib2", content[:4096], "jsonl") or "jsonl") == "grib"
     for content in (bufr(), b"\0" * 1000 + bufr(edition=2), HEADING + bufr(edition=3)):
-        assert recognise(None, content[:4096], "jsonl") == "bufr"
+        assert (recognised(None, content[:4096], "jsonl") or "jsonl") == "bufr"
     for content in (b"BUFR", b"BUFR;a;b\n1;2;3\n", b"GRIB", b"GRIB;a;b\n1;2;3\n", b'{"GRIB": 1}\n'):
-        assert recognise(None, content, "jsonl") == "jsonl"
+        assert (recognised(None, content, "jsonl") or "jsonl") == "jsonl"
 
 
 def test_a_segment_is_scanned_with_its_holes_and_its_damage():

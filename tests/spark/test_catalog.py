@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from pyspark.errors import AnalysisException
 
 import ondisk
 from ondisk import Datum
@@ -112,6 +113,8 @@ def test_several_datasets_are_one_table_that_cannot_be_changed(spark, weather):
     ]
     for statement in (
         f"INSERT INTO {several} SELECT * FROM {several}",
+        f"INSERT INTO {several} SELECT * FROM {table(weather)}",
+        f"INSERT OVERWRITE {several} VALUES (1)",
         f"DELETE FROM {several} WHERE station = 3",
         f"TRUNCATE TABLE {several}",
     ):
@@ -162,6 +165,49 @@ def test_a_table_is_created(spark, root, weather):
 
 
 @pytest.mark.check
+def test_an_error_of_ondisk_has_no_traceback(spark, weather):
+    loaded = spark.read.format("ondisk").load(str(weather.path))
+    weather.delete("station: 3")
+    for ask, message in (
+        (lambda: spark.read.format("ondisk").load(f"{weather.path}/nothing"), "DatasetNotFound: "),
+        (lambda: spark.sql(f"CREATE TABLE {table(weather, 'new')} (x BIGINT)"), "InvalidInput: the table property"),
+        (loaded.count, "StateError: "),
+        (loaded.where("station = 1").collect, "StateError: "),
+    ):
+        with pytest.raises(AnalysisException, match=f": ondisk.errors.{message}") as caught:
+            ask()
+        assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.check
+@pytest.mark.parametrize(
+    ("condition", "is_deleted"),
+    [
+        ("name IS NULL", lambda station, name: name is None),
+        ("name <> 'n1'", lambda station, name: name not in (None, "n1")),
+        ("NOT (name <=> 'n1')", lambda station, name: name != "n1"),
+        ("name NOT IN ('n1', NULL)", lambda station, name: False),
+        ("name LIKE 'n%' AND station IN (1, 2)", lambda station, name: name is not None and station in (1, 2)),
+        ("NOT (station = 1 AND name = 'n1')", lambda station, name: station != 1 or name not in (None, "n1")),
+        ("station >= 4 OR (station <= 0 AND name = 'n0')", lambda station, name: station >= 4
+            or (station == 0 and name == "n0")),
+        ("to_date(reftime) = '2026-11-20'", lambda station, name: True),
+        ("true", lambda station, name: True),
+    ],
+)  # fmt: skip
+def test_a_delete_removes_what_its_condition_says_and_nothing_else(spark, weather, condition, is_deleted):
+    with ondisk.open(weather.path.with_name("other")) as other:
+        names = {hour: None if hour % 4 == 0 else f"n{hour % 3}" for hour in range(20)}
+        for hour, name in names.items():
+            other.append(
+                [Datum(T + timedelta(hours=hour), {"station": hour % 5} | ({"name": name} if name else {}), {})]
+            )
+        ask(spark, f"DELETE FROM {table(weather, 'other')} WHERE {condition}")
+        kept = {round((each.reftime - T) / timedelta(hours=1)) for each in other.query()}
+        assert kept == {hour for hour, name in names.items() if not is_deleted(hour % 5, name)}
+
+
+@pytest.mark.check
 def test_what_a_catalog_does_not_do_is_said_with_what_to_do_instead(spark, weather):
     name = table(weather)
     for statement, instead in {
@@ -170,8 +216,15 @@ def test_what_a_catalog_does_not_do_is_said_with_what_to_do_instead(spark, weath
         f"ALTER TABLE {name} RENAME TO {table(weather, 'new')}": "rename the folder",
         "CREATE NAMESPACE data.new": "a namespace is a folder: mkdir",
         f"DROP NAMESPACE data.{weather.path.parent.name}": "a namespace is a folder: rm -r",
-    }.items():
-        with pytest.raises(Exception, match=r"(?i)folder|migrate") as caught:
+        f"INSERT INTO {name} REPLACE WHERE length(name) = 3 SELECT * FROM {name}":
+            f"{name}: cannot replace where [CHAR_LENGTH(name) = 3]: name reftime and declared fields",
+        f"SELECT * FROM {name} TIMESTAMP AS OF '2026-11-20'": "there is no time travel",
+        f"SELECT * FROM {name} VERSION AS OF 1": "there is no time travel",
+        f"CREATE OR REPLACE TABLE {name} TBLPROPERTIES (format = 'jsonl', step = 'daily') AS SELECT * FROM {name}":
+            "a dataset is removed with its folder: rm -r",
+        f"UPDATE {name} SET name = 'x' WHERE station = 1": "does not support UPDATE",
+    }.items():  # fmt: skip
+        with pytest.raises(Exception, match=r"(?i)folder|migrate|cannot|support|travel") as caught:
             spark.sql(statement)
         assert instead in str(caught.value)
     assert weather.summary().count == 100

@@ -69,6 +69,28 @@ def test_a_repack_does_what_it_does_on_one_machine(spark: Any, world: World, tmp
     assert world.states(world.check(accurate=True)) == {}
 
 
+@pytest.mark.check
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the kernel counts no bytes of a process")
+def test_executors_read_and_write_the_segments_and_the_program_does_not(spark: Any, create: Any) -> None:
+    dataset = create(format="jsonl", step="daily", fields={"number": "integer"})
+    dataset.append(
+        Datum(START + timedelta(hours=hour), {"number": hour % 2}, {"note": "x" * 200_000}) for hour in range(96)
+    )
+    dataset.delete("number: 1")
+    before = read_and_written()
+    report = dataset.repack(spark=spark)
+    assert [each.action for each in report] == ["repack"] * len(report.segments)
+    assert report.freed > 9_000_000
+    assert read_and_written() - before < 4_000_000
+    assert dataset.check(accurate=True).is_clean
+
+
+def read_and_written() -> int:
+    """Return the bytes that this process has read and written so far."""
+    numbers = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(numbers["rchar"]) + int(numbers["wchar"])
+
+
 def test_what_an_executor_cannot_read_is_reported_as_on_one_machine(spark: Any, tmp_path: Path) -> None:
     world, other = rotten(tmp_path / "dataset"), rotten(tmp_path / "other")
     report = world.opened(lambda dataset: dataset.repack(spark=spark))

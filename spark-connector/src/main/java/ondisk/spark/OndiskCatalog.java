@@ -145,6 +145,16 @@ public final class OndiskCatalog implements TableCatalog, SupportsNamespaces {
     return new OndiskTable(name + "." + id, schema, fixed, Loaded.of(schema));
   }
 
+  @Override
+  public Table loadTable(Identifier id, String version) {
+    throw new UnsupportedOperationException("a dataset has no versions: there is no time travel");
+  }
+
+  @Override
+  public Table loadTable(Identifier id, long timestamp) {
+    return loadTable(id, "");
+  }
+
   /** Creates a dataset. Its format, step, unique fields and indexed fields are table properties. */
   @Override
   @SuppressWarnings("deprecation") // all versions of Spark call it

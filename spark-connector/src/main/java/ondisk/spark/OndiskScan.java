@@ -64,7 +64,9 @@ final class OndiskScan implements Scan, SupportsReportStatistics, SupportsRuntim
 
   private Scan python() {
     if (python == null) {
-      python = PythonSource.readable(schema).newScanBuilder(allOptions()).build();
+      python =
+          PythonSource.ask(
+              () -> PythonSource.readable(schema).newScanBuilder(allOptions()).build());
     }
     return python;
   }
@@ -164,7 +166,7 @@ final class OndiskScan implements Scan, SupportsReportStatistics, SupportsRuntim
   private record OndiskBatch(List<Object> key, Batch python, int limit) implements Batch {
     @Override
     public InputPartition[] planInputPartitions() {
-      return python.planInputPartitions();
+      return PythonSource.ask(python::planInputPartitions);
     }
 
     @Override

@@ -112,6 +112,9 @@ final class OndiskTable
     if (isInCatalog()) {
       all.add(TableCapability.OVERWRITE_BY_FILTER);
     }
+    if (fixed.containsKey("paths")) { // else the columns are what Spark complains of
+      all.add(TableCapability.ACCEPT_ANY_SCHEMA);
+    }
     return all;
   }
 
@@ -124,7 +127,7 @@ final class OndiskTable
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     return isInCatalog()
-        ? new OndiskWriteBuilder(schema, info, Map.of("path", path()))
+        ? new OndiskWriteBuilder(name, schema, info, Map.of("path", path()))
         : PythonSource.writable(schema).newWriteBuilder(info);
   }
 

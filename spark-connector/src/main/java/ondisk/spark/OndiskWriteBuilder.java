@@ -1,6 +1,7 @@
 package ondisk.spark;
 
 import com.fasterxml.jackson.databind.node.ArrayNode;
+import java.util.Arrays;
 import java.util.Map;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -18,12 +19,15 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class OndiskWriteBuilder implements SupportsOverwriteV2 {
   private static final int MOST_PARTS = 450;
 
+  private final String name;
   private final StructType schema;
   private final LogicalWriteInfo info;
   private final Map<String, String> fixed;
   private ArrayNode replaced;
 
-  OndiskWriteBuilder(StructType schema, LogicalWriteInfo info, Map<String, String> fixed) {
+  OndiskWriteBuilder(
+      String name, StructType schema, LogicalWriteInfo info, Map<String, String> fixed) {
+    this.name = name;
     this.schema = schema;
     this.info = info;
     this.fixed = fixed;
@@ -40,9 +44,17 @@ final class OndiskWriteBuilder implements SupportsOverwriteV2 {
     return conditions.trees();
   }
 
+  /** Says why not, which Spark's own error does not. */
   @Override
   public boolean canOverwrite(Predicate[] predicates) {
-    return translated(schema, predicates) != null;
+    if (translated(schema, predicates) == null) {
+      throw new IllegalArgumentException(
+          name
+              + ": cannot replace where "
+              + Arrays.toString(predicates)
+              + ": name reftime and declared fields, and compare them with constants");
+    }
+    return true;
   }
 
   @Override

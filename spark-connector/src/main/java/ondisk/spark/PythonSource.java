@@ -2,6 +2,8 @@ package ondisk.spark;
 
 import java.util.HashMap;
 import java.util.Map;
+import java.util.function.Supplier;
+import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableProvider;
@@ -9,6 +11,8 @@ import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.collection.immutable.Map$;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** The only class that uses internals of Spark: its data source in Python, a new one each time. */
 final class PythonSource {
@@ -40,6 +44,35 @@ final class PythonSource {
 
   static SupportsWrite writable(StructType schema) {
     return (SupportsWrite) create().getTable(schema, new Transform[0], Map.of());
+  }
+
+  /**
+   * Asks Python. An error of ondisk is shown without the traceback of Python, in which users look
+   * for a bug.
+   */
+  static <T> T ask(Supplier<T> work) {
+    try {
+      return work.get();
+    } catch (Exception e) { // Spark's own are checked exceptions that no method declares
+      throw PythonSource.<RuntimeException>as(e instanceof AnalysisException a ? shortened(a) : e);
+    }
+  }
+
+  private static AnalysisException shortened(AnalysisException e) {
+    String text = e.getMessageParameters().getOrDefault("msg", "");
+    int start = text.lastIndexOf("\nondisk.errors.");
+    if (start < 0) {
+      return e;
+    }
+    Map<String, String> parameters = new HashMap<>(e.getMessageParameters());
+    parameters.put("msg", text.substring(start + 1).strip());
+    return new AnalysisException(
+        e.getCondition(), Map$.MODULE$.from(CollectionConverters.asScala(parameters)));
+  }
+
+  @SuppressWarnings("unchecked") // to throw what is checked
+  private static <E extends Exception> E as(Exception e) throws E {
+    throw (E) e;
   }
 
   /** Returns options with some more, which replace others of the same name. */

@@ -34,7 +34,7 @@ record Question(ObjectNode content) {
 
   /** Asks Python. */
   StructType ask(CaseInsensitiveStringMap options) {
-    return PythonSource.create().inferSchema(in(options));
+    return PythonSource.ask(() -> PythonSource.create().inferSchema(in(options)));
   }
 
   /** Returns the answer that a schema has; null without one. */
