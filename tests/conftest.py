@@ -29,10 +29,7 @@ from hypothesis import HealthCheck, settings
 from worlds import POINTS
 
 import ondisk
-from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
-from ondisk.index import index
-from ondisk.index.built_for import dump
 
 CASES = {"accidents": 1, "backup": 1, "cli": 1, "concurrency": 1, "crash": 1, "dataset": 1, "files": 1, "formats": 2,
          "index": 2, "maintenance": 1, "pipeline": 1, "properties": 2, "protocol": 1, "queue": 1, "replication": 1,
@@ -116,22 +113,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 swept[report.nodeid.partition("::")[0]] += value
     for file, points in sorted(swept.items()):
         terminalreporter.write_line(f"{file}: {points} points killed, failed or cut")
-
-
-@pytest.fixture(autouse=True, scope="session")
-def statements_are_written_once() -> Iterator[None]:
-    """Keep the SQL that creates an index: to write it takes longer than all else that creates a dataset."""
-    written: dict[str, list[str]] = {}
-    write = index._create_statements
-
-    def statements(config: DatasetConfig) -> Iterator[str]:
-        if (key := dump(config)) not in written:
-            written[key] = [*write(config)]
-        yield from written[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index, "_create_statements", statements)
-        yield
 
 
 @pytest.fixture

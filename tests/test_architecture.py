@@ -99,7 +99,6 @@ OUTSIDE = {
     ("files/export.py", "sqlite3.connect"),  # a temporary file without a name
     ("index/connection.py", "sqlite3.connect"),
     ("index/index.py", "sqlite3.connect"),
-    ("index/copied.py", "sqlite3.connect"),
     ("index/rebuild.py", "sqlite3.connect"),  # a temporary file without a name
     ("index/recover.py", "sqlite3.connect"),
     ("keys.py", "os.open"),  # the key file, which is in no dataset
@@ -197,8 +196,6 @@ TESTED_ELSEWHERE = {
     "formats/metadata.py": "formats/diskqueue/test_seg.py",
     "index/atomic_change.py": "index/test_transaction.py",
     "index/changes.py": "replication/test_feed.py",
-    "index/columns.py": "index/test_tables.py",
-    "index/copied.py": "backup/test_restore.py",
     "index/field_values.py": "dataset/test_read.py",  # summaries
     "index/groups.py": "dataset/test_groups.py",
     "index/rebuild.py": "maintenance/test_migrate.py",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import ondisk
-from ondisk.index.columns import REVISION
+from ondisk.index.tables import REVISION
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]

@@ -1,7 +1,7 @@
 """The first schema: dataset, segment, value, deletion, and datum without declared fields.
 
 Frozen: it stays as it is when `ondisk.index.tables` changes. The columns of declared fields, the indices and the view
-come from there (`field_column`, `Tables.field_statements`), as in a new dataset.
+come from there (`Columns`), as in a new dataset.
 There is no downgrade: an upgrade begins with a backup.
 """
 

@@ -45,8 +45,9 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format, find
 from ondisk.formats.diskqueue.state import NAME as STATE
-from ondisk.index import INDEX, Segment, Snapshot, copied, segment_rows
+from ondisk.index import INDEX, Segment, Snapshot, segment_rows
 from ondisk.index.connection import damaged, sqlite_errors
+from ondisk.index.rebuild import copy_index, sync_copy
 from ondisk.segments.dir import METADATA, MetadataEntry, MetadataFile, file_name, files_of, seen_in
 from ondisk.segments.facts import Committed, Seen, checksum_of, tail_of
 from ondisk.segments.places import closed, outside
@@ -510,9 +511,9 @@ def _part(
 
 def _copy_index(folder: Directory, source: Directory, snapshot: Snapshot) -> None:
     """Copy the index as the snapshot sees it, durably; raise IndexCorrupt if it is damaged."""
-    with sqlite_errors(folder), contextlib.closing(copied.copy(folder, snapshot.connection, INDEX)) as connection:
+    with sqlite_errors(folder), contextlib.closing(copy_index(folder, snapshot.connection, INDEX)) as connection:
         ((found,),) = connection.execute("PRAGMA quick_check(1)").fetchall()
         if found != "ok":
             raise damaged(source, f" is damaged: {found}")
     folder.discard(f"{INDEX}-journal")  # SQLite does not remove it while a file is locked exclusively
-    copied.sync(folder, INDEX)
+    sync_copy(folder, INDEX)

@@ -40,8 +40,9 @@ from ondisk.errors import (
     shown,
 )
 from ondisk.filesystem import LOCK, Directory, WritableFile
-from ondisk.index import INDEX, copied
+from ondisk.index import INDEX
 from ondisk.index.connection import NEW, sqlite_errors
+from ondisk.index.rebuild import Placed, put_in_place, record_places, remove_copy
 from ondisk.segment import End, Facts
 from ondisk.segments import places
 from ondisk.segments.dir import METADATA, SEQUENCE, MetadataFile, facts_in, file_name, write_sequence
@@ -207,11 +208,11 @@ class _Restore:
             place.sync_together(())
         for each in () if self._together else folders:
             place.sync(each)
-        copied.remove(place, NEW)
+        remove_copy(place, NEW)
         _put(source, INDEX, place, NEW)
         with sqlite_errors(place):
-            copied.place(place, NEW, placed)
-        copied.put_in_place(place, NEW)
+            record_places(place, NEW, placed)
+        put_in_place(place, NEW)
         for name, (generation, count) in self._places.items():
             places.note_move(place, name, generation, count)
         here = [*map(places.outside, self._places)]  # what says that such a folder is away is not true any more
@@ -221,12 +222,12 @@ class _Restore:
             place.sync(name.rpartition("/")[0])
         place.replace(CONFIG, source.read(CONFIG, _LARGEST))
 
-    def _copies(self, part: Part, source: Directory, place: Directory, folders: set[str]) -> Iterator[copied.Placed]:
+    def _copies(self, part: Part, source: Directory, place: Directory, folders: set[str]) -> Iterator[Placed]:
         """Restore the segments; yield what the index records of each, and add to `folders` what must be synced."""
         prefix = f"{part.place}/" if part.place else ""
         for copy in read_lines(source.open_to_read(SEGMENTS)):
             self._progress(prefix + copy.segment)
-            facts: copied.Placed | None = None
+            facts: Placed | None = None
             kept, reason = copy.kept, copy.problem
             if copy.file or copy.is_dir:
                 try:
@@ -251,7 +252,7 @@ class _Restore:
                     self._places[name] = max(generation, copy.generation), count + copy.count
                 yield facts
 
-    def _file(self, part: Part, copy: SegmentCopy, place: Directory) -> tuple[copied.Placed | None, str]:
+    def _file(self, part: Part, copy: SegmentCopy, place: Directory) -> tuple[Placed | None, str]:
         path = f"segments/{part.name}/{copy.file}"
         source = self._target.directory.open_to_read(path)
         place.discard(copy.segment)
@@ -273,7 +274,7 @@ class _Restore:
         is_proven = copy.kept is Kept.WHOLE and not copy.once
         return (copy.generation, copy.size, facts_of(found, copy.tail, copy.recorded, is_touched=not is_proven)), ""
 
-    def _folder(self, part: Part, copy: SegmentCopy, place: Directory) -> tuple[copied.Placed | None, str]:
+    def _folder(self, part: Part, copy: SegmentCopy, place: Directory) -> tuple[Placed | None, str]:
         """Restore a dir segment; see `_file`. Each of its files has a checksum, so what is whole is believed."""
         name, problem = copy.file.rpartition("/"), ""
         with (

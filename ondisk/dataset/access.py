@@ -303,7 +303,7 @@ class Access:
             self._drop(queries=False)
             take_over(self.directory, exchanged, self.config.lock_timeout)
         elif has_other_names(self.directory):
-            from ondisk.index.rebuild import separate  # imports SQLAlchemy
+            from ondisk.index.rebuild import separate
 
             self._drop(queries=False)
             separate(self.directory, self.config)
@@ -333,10 +333,7 @@ class Access:
             settle_next(self.directory, self.config.lock_timeout)
 
     def open_to_write(self) -> None:
-        """Replace a lost or an exchanged index, and finish what a crash interrupted; raise ReadOnly without permission.
-
-        Locks: the writers' lock, if there is something to do.
-        """
+        """Replace a lost or exchanged index, and finish what a crash interrupted, under the lock; raise ReadOnly."""
         if not self.directory.is_writable():
             hint = "Open it read_only, or as a user with that permission."
             raise ReadOnly(f"this user has no permission to write to {self.path}", hint=hint)
@@ -426,7 +423,7 @@ class Access:
         """Finish what a crash interrupted, and remove generations that nobody needs. The caller must hold the lock."""
         if not left:
             return
-        from ondisk.segments.dir import recover_folders
+        from ondisk.segments.dir import FOLDERS
 
         trusted = not self.needs_check()  # no writer may have created the sentinel since the index was lost
         opened = self.current()
@@ -438,10 +435,9 @@ class Access:
         left = {name: [each for each in some if names.get(each, name) == name] for name, some in left.items()}
         for name, segment in known.items():
             current = None if segment is None else (segment.id, self.committed(segment))
-            finish = recover_folders if self.is_dir_segment(name, segment) else recover
-            needed = finish(
-                self.directory, name, left[name], current, has_no_older_readers=has_no_older_readers, trusted=trusted
-            )
+            kind = FOLDERS if self.is_dir_segment(name, segment) else ()
+            where = self.directory, name, left[name], current
+            needed = recover(*where, *kind, has_no_older_readers=has_no_older_readers, trusted=trusted)
             for generation in set(left[name]).difference(needed):
                 opened.reader.forget(generation)
             if needed:

@@ -54,7 +54,7 @@ def take_over(directory: Directory, exchanged: Exchanged, timeout: float) -> Non
         quarantine.link(directory, INDEX, verb="open", why=_FOREIGN)
         remove(directory, timeout)
         return
-    from ondisk.index.rebuild import renew  # imports SQLAlchemy
+    from ondisk.index.recover import renew
 
     renew(directory, exchanged, timeout, lambda recorded: _renewed(directory, recorded))
 

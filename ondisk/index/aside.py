@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from ondisk.index.changes import Removal
-from ondisk.index.columns import insert_rows
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.snapshot import Segment
+from ondisk.index.tables import insert_rows
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Block
 

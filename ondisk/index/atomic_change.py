@@ -16,10 +16,10 @@ from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, Ond
 from ondisk.filesystem import Directory, space_hint
 from ondisk.index import log, tide
 from ondisk.index.changes import OWN, note_session
-from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import INDEX, damaged, own_error, sqlite_errors
 from ondisk.index.index import Index
-from ondisk.index.tide import IndexExchanged, State, Tide
+from ondisk.index.tables import FORMER, Columns
+from ondisk.index.tide import IndexExchanged, Tide
 
 _UNWRITTEN = 2 * 1024 * 1024  # bytes of pages that SQLite keeps in memory until the commit
 
@@ -44,23 +44,9 @@ class Counters:
     follows: bool
     begin: int
 
-    def take_seqs(self, count: int) -> range:
-        """Take the next numbers in the order of changes; if these are another dataset's, from `OWN` on."""
-        last = self.own if self.follows else self.seq
-        if self.follows:
-            self.own += count
-        else:
-            self.seq += count
-        return range(last + 1, last + 1 + count)
-
     def advance(self, seq: int) -> None:
         """Take no number up to `seq`: another index has given them out."""
         self.seq = max(self.seq, seq)
-
-    @property
-    def state(self) -> State:
-        """UUID, seq and generation, for the tide mark."""
-        return self.uuid, self.seq, self.generation
 
 
 class _Around:
@@ -110,12 +96,10 @@ class AtomicChange:
 
     @property
     def directory(self) -> Directory:
-        """The directory of the index."""
         return self._index.directory
 
     @property
     def schema(self) -> Columns:
-        """The columns of the index."""
         return self._index.columns
 
     @property
@@ -231,8 +215,14 @@ class AtomicChange:
         return damaged(self.directory, f" is damaged: {problem}")
 
     def take_seqs(self, count: int) -> range:
-        """Take the next numbers in the order of changes; see `Counters`."""
-        return self.counters.take_seqs(count)
+        """Take the next numbers in the order of changes; if these are another dataset's, from `OWN` on."""
+        counters = self.counters
+        last = counters.own if counters.follows else counters.seq
+        if counters.follows:
+            counters.own += count
+        else:
+            counters.seq += count
+        return range(last + 1, last + 1 + count)
 
     def identify_as(self, uuid: str, *, seq: int | None = None) -> None:
         """Assign a new UUID to the index with this commit: tokens and plans of the old one are void.
@@ -326,7 +316,9 @@ class AtomicChange:
         if commit.error is not None:
             return
         if self._tide is not None:
-            self._tide.committed(counters.state, is_moved=commit.has_no_older_readers)
+            self._tide.committed(
+                (counters.uuid, counters.seq, counters.generation), is_moved=commit.has_no_older_readers
+            )
         for do in self._around.after:
             do()
 

@@ -12,8 +12,8 @@ from ondisk.config import DatasetConfig
 from ondisk.errors import IndexCorrupt, NeedsMigration, VersionTooNew, command
 from ondisk.filesystem import Directory
 from ondisk.formats import RULES
-from ondisk.index.columns import REVISION, Columns
 from ondisk.index.connection import INDEX, damaged
+from ondisk.index.tables import REVISION, Columns
 
 _RULES = "rules"
 _BUILT_FOR = ("step", "unique", "index", "fields")

@@ -49,7 +49,7 @@ _DAY = 86_400_000_000  # microseconds
 
 
 def new_session() -> int:
-    """Return a random number that names a session: 63 bits, which SQLite can store."""
+    """Return a random number that names a session: SQLite can store 63 bits."""
     return int.from_bytes(os.urandom(8)) >> 1
 
 
@@ -109,38 +109,31 @@ def has_deletions(snapshot: Snapshot, last: int) -> bool:
 
 
 def data_between(snapshot: Snapshot, first: int, last: int, *, whole: bool) -> Iterator[list[Row]]:
-    """Yield the rows of the data with numbers above `first`, up to `last`, in their order, some at a time.
+    """Yield rows of the data with numbers above `first`, up to `last`: reftime, segment, offset, size, fields, seq.
 
     Args:
-        whole: with the declared fields.
-
-    Yields:
-        Rows: reftime, segment, offset, size, fields if they are whole, seq.
+        whole: with the declared fields; otherwise without fields.
     """
-    columns, where = snapshot.columns.row if whole else _PLACE, snapshot.where(Everything())
-    sql = f"SELECT {columns}, datum.seq FROM datum WHERE {BETWEEN} AND {where.sql} ORDER BY datum.seq"
-    return snapshot.select(sql, (first, last, *where.values), _TOGETHER)
+    columns = snapshot.columns.row if whole else _PLACE
+    return _select(snapshot, f"{columns}, datum.seq", BETWEEN, (first, last))
 
 
 def numbers_between(snapshot: Snapshot, first: int, last: int) -> Iterator[list[Row]]:
-    """Yield the numbers of the data above `first`, up to `last`, in their order, some at a time, each as a row."""
-    where = snapshot.where(Everything())
-    sql = f"SELECT datum.seq FROM datum WHERE {BETWEEN} AND {where.sql} ORDER BY datum.seq"
-    return snapshot.select(sql, (first, last, *where.values), _TOGETHER)
+    """Yield the numbers of the data above `first`, up to `last`, each as a row."""
+    return _select(snapshot, "datum.seq", BETWEEN, (first, last))
 
 
 def data_of(snapshot: Snapshot, seqs: Sequence[int]) -> Iterator[list[Row]]:
-    """Yield the rows of the data with some numbers, in their order, some at a time; skip those that do not exist.
+    """Yield reftime, segment, offset, size and seq of the data with some numbers; skip those that do not exist."""
+    among = "datum.seq IN (SELECT value FROM json_each(?))"
+    return _select(snapshot, f"{_PLACE}, datum.seq", among, (json.dumps([*seqs]),))
 
-    Yields:
-        Rows: reftime, segment, offset, size, seq.
-    """
+
+def _select(snapshot: Snapshot, columns: str, which: str, values: Sequence[Any]) -> Iterator[list[Row]]:
+    """Yield rows of data in the order of their numbers, some at a time."""
     where = snapshot.where(Everything())
-    sql = (
-        f"SELECT {_PLACE}, datum.seq FROM datum WHERE datum.seq IN (SELECT value FROM json_each(?))"
-        f" AND {where.sql} ORDER BY datum.seq"
-    )
-    return snapshot.select(sql, (json.dumps([*seqs]), *where.values), _TOGETHER)
+    sql = f"SELECT {columns} FROM datum WHERE {which} AND {where.sql} ORDER BY datum.seq"
+    return snapshot.select(sql, (*values, *where.values), _TOGETHER)
 
 
 def deletions_between(snapshot: Snapshot, first: int, last: int, up_to: int) -> Iterator[list[Row]]:
@@ -157,7 +150,7 @@ def deletions_between(snapshot: Snapshot, first: int, last: int, up_to: int) -> 
 
 
 def has_unnamed_losses(snapshot: Snapshot) -> bool:
-    """Return whether data were lost whose numbers nobody knows, as those of an archive."""
+    """Return whether data were lost whose numbers nobody knows."""
     return bool(snapshot.fetch("SELECT 1 FROM deletion WHERE datum = 0 LIMIT 1"))
 
 

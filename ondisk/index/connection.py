@@ -295,11 +295,7 @@ def _primary(error: Exception) -> int:
 
 
 def damaged(directory: Directory, problem: str, **context: Any) -> IndexCorrupt:
-    """Return the error for a damaged index. It names the index, since a dataset has one and each archive another.
-
-    Args:
-        problem: the message after the index's path.
-    """
+    """Return the error for a damaged index. `problem`: the message after the index's path."""
     from ondisk.index.tide import is_log_foreign  # here, since it imports this module
 
     path = str(directory.path / INDEX)

@@ -8,9 +8,9 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from ondisk.datum import FieldType, Value, restored
-from ondisk.index.columns import MISSING, column_of
 from ondisk.index.snapshot import Snapshot
 from ondisk.index.sums import OF_INTERVAL, interval_of_sums
+from ondisk.index.tables import MISSING, column_of
 from ondisk.matcher import Expression
 
 Count: TypeAlias = tuple[Value | None, int]
@@ -41,7 +41,6 @@ class FieldSummary(NamedTuple):
 
 
 def kind_of(snapshot: Snapshot, name: str) -> FieldType:
-    """Return the type of a declared field, or of reftime."""
     return FieldType.TIMESTAMP if name == "reftime" else snapshot.columns.kinds[name]
 
 

@@ -10,10 +10,10 @@ from math import isfinite, nan
 from typing import Any, NamedTuple
 
 from ondisk.datum import FieldType, Value, from_microseconds, microseconds, restored
-from ondisk.index.columns import column_of
 from ondisk.index.field_values import checked, kind_of
 from ondisk.index.snapshot import Snapshot
 from ondisk.index.sums import OF_INTERVAL, interval_of_sums
+from ondisk.index.tables import column_of
 from ondisk.matcher import Expression
 from ondisk.step import DAY
 
@@ -84,7 +84,6 @@ class Part:
     number: int = 0
 
     def add(self, other: Part) -> None:
-        """Add another part of the same group."""
         self.count += other.count
         self.size += other.size
         self.begin, self.end = min(self.begin, other.begin), max(self.end, other.end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
@@ -22,7 +22,6 @@ from ondisk.filesystem import Directory
 from ondisk.index import tide
 from ondisk.index.built_for import built_for, built_for_values, check_revision, check_rules, check_tables, dump
 from ondisk.index.changes import new_session
-from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import (
     INDEX,
     NEW,
@@ -33,6 +32,7 @@ from ondisk.index.connection import (
 )
 from ondisk.index.connections import Connections
 from ondisk.index.snapshot import Row, Segment, Snapshot
+from ondisk.index.tables import FORMER, Columns
 from ondisk.index.tide import TideMark
 from ondisk.index.where import check_fields, check_size, condition
 from ondisk.matcher import And, Compare, Expression
@@ -80,7 +80,6 @@ class Index:
 
     @property
     def missing(self) -> bool:
-        """Whether the index is lost."""
         return self.inode is None
 
     @classmethod
@@ -138,7 +137,7 @@ class Index:
             try:
                 connection.execute("PRAGMA synchronous=EXTRA")
                 connection.execute("BEGIN")
-                for statement in _create_statements(config):
+                for statement in Columns(config).create_statements():
                     connection.execute(statement)
                 row = (1, new, seq, generation, dump(config), time.time_ns() // 1000)
                 connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, 0, 0)", row)
@@ -153,7 +152,7 @@ class Index:
 
     def _connection(self, connect: Callable[[Directory], Connection]) -> Connection:
         if self.missing:
-            return empty(_create_statements(self.config))
+            return empty(self.columns.create_statements())
         connection = connect(self.directory)
         if self.directory.inode(INDEX) == self.inode:
             return connection
@@ -165,7 +164,6 @@ class Index:
         self.connections.close(queries=queries)
 
     def begin_session(self) -> None:
-        """Begin another session."""
         self.session = new_session()
 
     def forget_ids(self) -> None:
@@ -188,16 +186,11 @@ class Index:
         return self.directory.inode(INDEX) == self.inode
 
     def check(self, tree: Expression) -> None:
-        """Raise unless this index can answer a condition.
-
-        Raises:
-            MatchError: it is too large, or names fields that the index does not have.
-        """
+        """Raise MatchError if a condition is too large, or names fields that the index does not have."""
         check_size(tree)
         check_fields(tree, self.columns)
 
     def is_built_for(self, config: DatasetConfig) -> bool:
-        """Return whether the index was built for a configuration."""
         return built_for_values(self.config) == built_for_values(config)
 
     def built_for_another(self, config: DatasetConfig) -> ConfigError | NeedsMigration:
@@ -273,9 +266,3 @@ def _look_up_of(columns: Columns, names: tuple[str, ...]) -> _LookUp | None:
     where = condition(And(tuple(Compare(name, "=", name) for name in names)), columns)
     converters = [(name, converter(columns.kinds.get(name, FieldType.TIMESTAMP))) for name in map(str, where.values)]
     return f"SELECT {columns.row} FROM datum WHERE {where.sql}", converters
-
-
-def _create_statements(config: DatasetConfig) -> Iterator[str]:
-    from ondisk.index.tables import Tables  # imports SQLAlchemy, which takes as long as a small append
-
-    return Tables(config).create_statements()

@@ -1,6 +1,6 @@
 """Move an `index.sqlite` from its revision to a later one, with Alembic.
 
-A new index does not need it: `Tables.create_statements` creates it at the newest revision.
+A new index does not need it: `Columns.create_statements` creates it at the newest revision.
 """
 
 from __future__ import annotations

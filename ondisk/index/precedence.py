@@ -32,7 +32,6 @@ class Precedence(NamedTuple):
 
     @classmethod
     def of(cls, config: DatasetConfig) -> Self:
-        """Return what a dataset is configured to do."""
         if config.replace != "newer":
             return cls(config.replace)
         assert config.version_field is not None

@@ -1,44 +1,38 @@
 """A new index for another revision or another configuration, made from a copy of the old one.
 
-The copy is `.index.sqlite.new`, which nobody else opens; `ondisk.index.swap` then replaces the old index by it.
+The copy is `.index.sqlite.new`, which nobody else opens; `ondisk.index.swap` then replaces the old index by it. A copy
+that a backup has made gets its name by `put_in_place`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, count, groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from sqlalchemy.schema import CreateTable
-
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, Value, restored
 from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import Directory
-from ondisk.formats import is_dir
-from ondisk.index import copied, tide
 from ondisk.index.built_for import built_for, check_revision, check_tables, dump, other_rules, revision_of
-from ondisk.index.columns import FORMER, REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
     NEW,
     Connection,
-    connect_to_main,
     connect_to_read,
+    connect_to_write,
     damaged,
     sqlite_errors,
 )
 from ondisk.index.migrations import upgrade
 from ondisk.index.sums import Sums
 from ondisk.index.swap import swap_in
-from ondisk.index.tables import DIALECT, Tables
-from ondisk.index.tide import Exchanged, Recorded, State, TideMark
+from ondisk.index.tables import REVISION, Columns
+from ondisk.index.tide import TIDE, State, TideMark, save
 from ondisk.segment import Facts
 from ondisk.step import Interval
 
@@ -46,6 +40,9 @@ _BEFORE = ".index.sqlite.before"
 
 Place: TypeAlias = tuple[int, int, int]
 """seq, offset and size of a datum."""
+
+Placed: TypeAlias = tuple[int, int, Facts]
+"""A generation, and what an index records of its file: its committed size, and its facts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ class Rebuilt:
     @classmethod
     def begin(cls, directory: Directory, source: sqlite3.Connection) -> Rebuilt:
         """Copy an index."""
-        return cls(directory, copied.copy(directory, source, NEW))
+        return cls(directory, copy_index(directory, source, NEW))
 
     @classmethod
     def aside(cls, directory: Directory, source: sqlite3.Connection) -> Rebuilt:
@@ -179,7 +176,7 @@ class Rebuilt:
         execute("BEGIN")
         self.drop_objects()
         execute("ALTER TABLE datum RENAME TO before")
-        execute(str(CreateTable(Tables(config).datum).compile(dialect=DIALECT)))
+        execute(Columns(config).create("datum"))
         names = ", ".join(["seq", "reftime", "segment", '"offset"', "size", *(f'"f_{name}"' for name in kept)])
         execute(f"INSERT INTO datum ({names}) SELECT {names} FROM before ORDER BY seq")
 
@@ -233,7 +230,7 @@ class Rebuilt:
         """Create the indices and the view of a configuration, drop others, make missing sums, and sync the file."""
         execute = self.connection.execute
         execute("BEGIN")
-        wanted = list(Tables(config).field_statements())
+        wanted = list(Columns(config).field_statements())
         there = set()
         for kind, name, text in self._objects():
             if text in wanted:
@@ -249,7 +246,7 @@ class Rebuilt:
         mode = "delete" if self.directory.is_network() else "wal"
         execute(f"PRAGMA journal_mode={mode}")
         self.close()
-        copied.sync(self.directory, NEW)
+        sync_copy(self.directory, NEW)
 
     def close(self) -> None:
         self.connection.close()
@@ -257,7 +254,7 @@ class Rebuilt:
     def discard(self) -> None:
         """Remove the copy."""
         self.close()
-        copied.remove(self.directory, NEW)
+        remove_copy(self.directory, NEW)
 
     def _objects(self) -> list[tuple[str, str, str]]:
         """Return the indices and views, which depend on the fields: kind, name, SQL."""
@@ -305,7 +302,7 @@ def _value(name: str, kind: FieldType) -> str:
 def clear(directory: Directory) -> None:
     """Remove incomplete copies that a crash left. The caller must hold the writers' lock."""
     for name in (NEW, _BEFORE):
-        copied.remove(directory, name)
+        remove_copy(directory, name)
 
 
 def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
@@ -314,103 +311,100 @@ def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
     Durability: the copy appears complete and synced, or not at all.
     """
     try:
-        copied.copy(directory, source, _BEFORE).close()
-        copied.sync(directory, _BEFORE)
+        copy_index(directory, source, _BEFORE).close()
+        sync_copy(directory, _BEFORE)
         for taken in chain([name], map(f"{name}.{{}}".format, count(2))):
             with contextlib.suppress(FileExistsError):
                 directory.link(_BEFORE, taken)
                 break
     finally:
-        copied.remove(directory, _BEFORE)
+        remove_copy(directory, _BEFORE)
     directory.sync()
     return taken
 
 
-def renew(
-    directory: Directory,
-    exchanged: Exchanged,
-    timeout: float,
-    renewed: Callable[[Recorded], Recorded | None],
-    *,
-    kept_as: str | None = None,
-) -> None:
-    """Replace an older state of the index by a copy with a new UUID that continues after the numbers of the tide mark.
-
-    The new file makes every process read it again: their caches are those of the index before the exchange.
+def copy_index(directory: Directory, source: sqlite3.Connection, name: str) -> sqlite3.Connection:
+    """Copy an index to a new file, and open it. Without a journal: a copy that fails is deleted.
 
     Args:
-        renewed: returns what the copy records of a segment; None if it does not know it any more.
-        kept_as: a free name that the old index keeps; None to remove it.
+        source: a connection; in a transaction, the copy is what the transaction sees.
+    """
+    remove_copy(directory, name)
+    directory.create_file(name).close()
+    connection = sqlite3.connect(directory.path / name, isolation_level=None)
+    try:
+        # Exclusive, it needs no `-shm`. On a disk too full for `-shm` SQLite would report another error.
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
+        source.backup(connection)
+        for setting in ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=DELETE", "journal_mode=OFF"):
+            connection.execute(f"PRAGMA {setting}").fetchone()
+    except BaseException:
+        connection.close()
+        remove_copy(directory, name)
+        raise
+    return connection
+
+
+def record_places(directory: Directory, name: str, segments: Iterable[Placed]) -> None:
+    """Record in a copy of an index where its segments are now, and make it durable.
+
+    Args:
+        segments: those whose files have other facts than the index has recorded.
 
     Raises:
-        NeedsMigration: it has an older revision.
-        LockError: readers took longer.
+        VersionTooNew: a newer ondisk has made it.
+        IndexCorrupt: it is not an index of ondisk.
+        sqlite3.Error: for the caller's `sqlite_errors`.
 
-    Durability: builds `.index.sqlite.new`, synced; announces the UUID in the tide mark, synced; then as
-        `ondisk.index.swap`. A crash leaves the older state, which is found again, or the new index.
-    Locks: the caller must hold the writers' lock.
+    Durability: synced.
     """
-    connect = connect_to_main if exchanged.is_log_foreign else connect_to_read
-    new, mark = str(uuid.uuid4()), exchanged.mark
-    with contextlib.closing(connect(directory)) as source, sqlite_errors(directory):
-        check_revision(source, directory)
-        with contextlib.closing(copied.copy(directory, source, NEW)) as copy:
-            copy.execute("BEGIN")
-            found = _forget(copy, renewed)
-            if kept_as is None:
-                _note_unaccounted(copy, mark, found)
-            copy.executemany(FORMER, ((each,) for each in mark.uuids))
-            copy.execute("UPDATE dataset SET uuid = ?, seq = max(seq, ?), generation = max(generation, ?)",
-                         (new, mark.seq, mark.generation))  # fmt: skip
-            copy.execute("COMMIT")
-            if not directory.is_network():
-                copy.execute("PRAGMA journal_mode=wal")
-    copied.sync(directory, NEW)
-    tide.announce(directory, new)
-    swap_in(directory, timeout, with_log=kept_as is None and not exchanged.is_log_foreign, kept_as=kept_as)
+    connection = sqlite3.connect(directory.path / name, isolation_level=None)
+    try:
+        for setting in ("locking_mode=EXCLUSIVE", "trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF"):
+            connection.execute(f"PRAGMA {setting}").fetchone()
+        revision_of(connection, directory)
+        connection.execute("BEGIN")
+        sql = (
+            "UPDATE segment SET size = ?2, length = iif(compressed OR ?2 = size, length, ?2), mtime = ?3, inode = ?4,"
+            " tail = ?5, checksum = ?6 WHERE id = ?1"
+        )
+        rows = ((id_, size, facts.mtime, facts.inode, facts.tail, facts.checksum) for id_, size, facts in segments)
+        connection.executemany(sql, rows)
+        connection.execute("COMMIT")
+        mode = "delete" if directory.is_network() else "wal"
+        connection.execute(f"PRAGMA journal_mode={mode}").fetchone()
+    finally:
+        connection.close()
+    sync_copy(directory, name)
 
 
-def _note_unaccounted(copy: sqlite3.Connection, mark: TideMark, forgotten: int) -> None:
-    """Record the former UUID of an older state, and how many numbers the newest one had given out after it.
+def sync_copy(directory: Directory, name: str) -> None:
+    """Make a copy durable that is closed, or to which nothing more is written."""
+    with directory.open_to_write(name) as file:
+        file.sync()
 
-    They belong to data, which a fix finds in the segments, and to deletions.
 
-    Args:
-        forgotten: data that the older state does not know any more, and that a fix finds with them.
+def remove_copy(directory: Directory, name: str) -> None:
+    """Remove a copy, and what SQLite has left beside it."""
+    directory.discard(*(name + suffix for suffix in ("", "-journal", "-wal", "-shm")))
+
+
+def put_in_place(directory: Directory, name: str) -> None:
+    """Rename a copy to the index of a directory that has no index yet, and write its tide mark.
+
+    The caller must hold the lock under which the dataset is made.
+
+    Durability: removes what a killed process has left of another index; renames the copy, and syncs the directory.
     """
-    first, count = copy.execute("SELECT min(seq), ifnull(sum(count), 0) FROM former WHERE count > 0").fetchone()
-    ((seq,),) = copy.execute("SELECT seq FROM dataset").fetchall()
-    copy.execute("UPDATE former SET count = 0")
-    first, count = (seq if first is None else first), count + max(0, mark.seq - seq)
-    count += forgotten if count else 0
-    copy.execute("INSERT OR REPLACE INTO former VALUES (?, ?, ?)", (mark.uuid, first, count))
-
-
-def _forget(copy: sqlite3.Connection, renewed: Callable[[Recorded], Recorded | None]) -> int:
-    """Renew the records of segments; remove those that are not known any more, with their data.
-
-    The data are not deleted: a fix finds them again.
-
-    Returns:
-        How many data it finds: also those that were deleted, and whose files are still in a folder.
-    """
-    columns = "segment.id, name, format, size, committed_at, mtime, inode, tail, checksum"
-    rows = copy.execute(f"SELECT {columns} FROM segment, dataset").fetchall()
-    before = [
-        Recorded(id, name, format, size, committed_at, Facts(*facts))
-        for id, name, format, size, committed_at, *facts in rows
-    ]
-    changed = [(each, now) for each in before if (now := renewed(each)) != each]
-    gone = [each for each, now in changed if now is None]
-    forgotten = json.dumps([each.generation for each in gone])
-    folders = json.dumps([each.generation for each in gone if is_dir(each.format)])
-    count = "SELECT count(*) FROM datum WHERE segment IN (SELECT value FROM json_each(?))"
-    deleted = "SELECT ifnull(sum(deleted), 0) FROM segment WHERE id IN (SELECT value FROM json_each(?))"
-    found = copy.execute(count, (forgotten,)).fetchone()[0] + copy.execute(deleted, (folders,)).fetchone()[0]
-    for table in ("datum", "block", "day_sum", "value_count", "segment"):
-        column = "id" if table == "segment" else "segment"
-        copy.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (forgotten,))
-    sets = "name = ?, size = ?, length = iif(compressed, length, ?), mtime = ?, inode = ?, tail = ?, checksum = ?"
-    rows = [(now.name, now.size, now.size, *now.facts, now.generation) for _, now in changed if now is not None]
-    copy.executemany(f"UPDATE OR IGNORE segment SET {sets} WHERE id = ?", rows)
-    return int(found)
+    directory.discard(TIDE, *(INDEX + suffix for suffix in ("-journal", "-wal", "-shm")))
+    directory.sync()  # else a power cut could keep the rename and lose an unlink
+    directory.rename(name, INDEX)
+    with contextlib.ExitStack() as stack, sqlite_errors(directory):
+        # A reader that is closed last keeps -wal and -shm: readers without permission to write need them.
+        reader = stack.enter_context(contextlib.closing(connect_to_read(directory)))
+        writer = stack.enter_context(contextlib.closing(connect_to_write(directory)))
+        for statement in ("BEGIN IMMEDIATE", "UPDATE dataset SET seq = seq", "COMMIT"):
+            writer.execute(statement)
+        ((uuid, *numbers),) = reader.execute("SELECT uuid, seq, generation FROM dataset").fetchall()
+    seq, generation = numbers
+    save(directory, TideMark(uuid, seq, generation, (seq, generation)))

@@ -1,27 +1,39 @@
-"""A new index in the place of a damaged one, with what can be read of its counters, deletions and imports.
+"""A new index in the place of a damaged one, or of one that was exchanged for an older state.
 
-It knows no data: a fix reads them from the segments. Rows about data are not taken from an index that is damaged in
-one place, because nobody knows where else it is.
+In the place of a damaged one, it has what can be read of its counters, deletions and imports. It knows no data: a fix
+reads them from the segments. Rows about data are not taken from an index that is damaged in one place, because nobody
+knows where else it is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, count
 
 from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
+from ondisk.formats import is_dir
 from ondisk.index import tide
-from ondisk.index.built_for import dump
-from ondisk.index.columns import FORMER, Columns
-from ondisk.index.connection import INDEX, NEW, SQLITE_ERRORS, connect_to_damaged, sqlite_errors
+from ondisk.index.built_for import check_revision, dump
+from ondisk.index.connection import (
+    INDEX,
+    NEW,
+    SQLITE_ERRORS,
+    connect_to_damaged,
+    connect_to_main,
+    connect_to_read,
+    sqlite_errors,
+)
+from ondisk.index.rebuild import copy_index, sync_copy
 from ondisk.index.swap import swap_in
-from ondisk.index.tables import Tables
-from ondisk.index.tide import HIGHEST, TideMark
+from ondisk.index.tables import FORMER, Columns
+from ondisk.index.tide import HIGHEST, Exchanged, Recorded, TideMark
+from ondisk.segment import Facts
 
 DAMAGED = f"{INDEX}.damaged"
 """The name that a damaged index gets; `index.sqlite.damaged.2` … if that is taken."""
@@ -71,7 +83,7 @@ def recover(directory: Directory, config: DatasetConfig, timeout: float, *, gene
             index.isolation_level = None
             index.execute("PRAGMA synchronous=EXTRA")
             index.execute("BEGIN")
-            for statement in Tables(config).create_statements():
+            for statement in Columns(config).create_statements():
                 index.execute(statement)
             lost, former = 0, set() if mark is None else {*mark.uuids}
             source = None
@@ -159,3 +171,93 @@ def free_name(directory: Directory) -> str:
     """Return the first name for a damaged index that neither an index nor its log has."""
     names = chain([DAMAGED], map(f"{DAMAGED}.{{}}".format, count(2)))
     return next(each for each in names if all(directory.stat(each + end) is None for end in ("", "-wal", "-journal")))
+
+
+def renew(
+    directory: Directory,
+    exchanged: Exchanged,
+    timeout: float,
+    renewed: Callable[[Recorded], Recorded | None],
+    *,
+    kept_as: str | None = None,
+) -> None:
+    """Replace an older state of the index by a copy with a new UUID that continues after the numbers of the tide mark.
+
+    The new file makes every process read it again: their caches are those of the index before the exchange.
+
+    Args:
+        renewed: returns what the copy records of a segment; None if it does not know it any more.
+        kept_as: a free name that the old index keeps; None to remove it.
+
+    Raises:
+        NeedsMigration: it has an older revision.
+        LockError: readers took longer.
+
+    Durability: builds `.index.sqlite.new`, synced; announces the UUID in the tide mark, synced; then as
+        `ondisk.index.swap`. A crash leaves the older state, which is found again, or the new index.
+    Locks: the caller must hold the writers' lock.
+    """
+    connect = connect_to_main if exchanged.is_log_foreign else connect_to_read
+    new, mark = str(uuid.uuid4()), exchanged.mark
+    with contextlib.closing(connect(directory)) as source, sqlite_errors(directory):
+        check_revision(source, directory)
+        with contextlib.closing(copy_index(directory, source, NEW)) as copy:
+            copy.execute("BEGIN")
+            found = _forget(copy, renewed)
+            if kept_as is None:
+                _note_unaccounted(copy, mark, found)
+            copy.executemany(FORMER, ((each,) for each in mark.uuids))
+            copy.execute("UPDATE dataset SET uuid = ?, seq = max(seq, ?), generation = max(generation, ?)",
+                         (new, mark.seq, mark.generation))  # fmt: skip
+            copy.execute("COMMIT")
+            if not directory.is_network():
+                copy.execute("PRAGMA journal_mode=wal")
+    sync_copy(directory, NEW)
+    tide.announce(directory, new)
+    swap_in(directory, timeout, with_log=kept_as is None and not exchanged.is_log_foreign, kept_as=kept_as)
+
+
+def _note_unaccounted(copy: sqlite3.Connection, mark: TideMark, forgotten: int) -> None:
+    """Record the former UUID of an older state, and how many numbers the newest one had given out after it.
+
+    They belong to data, which a fix finds in the segments, and to deletions.
+
+    Args:
+        forgotten: data that the older state does not know any more, and that a fix finds with them.
+    """
+    first, count = copy.execute("SELECT min(seq), ifnull(sum(count), 0) FROM former WHERE count > 0").fetchone()
+    ((seq,),) = copy.execute("SELECT seq FROM dataset").fetchall()
+    copy.execute("UPDATE former SET count = 0")
+    first, count = (seq if first is None else first), count + max(0, mark.seq - seq)
+    count += forgotten if count else 0
+    copy.execute("INSERT OR REPLACE INTO former VALUES (?, ?, ?)", (mark.uuid, first, count))
+
+
+def _forget(copy: sqlite3.Connection, renewed: Callable[[Recorded], Recorded | None]) -> int:
+    """Renew the records of segments; remove those that are not known any more, with their data.
+
+    The data are not deleted: a fix finds them again.
+
+    Returns:
+        How many data it finds: also those that were deleted, and whose files are still in a folder.
+    """
+    columns = "segment.id, name, format, size, committed_at, mtime, inode, tail, checksum"
+    rows = copy.execute(f"SELECT {columns} FROM segment, dataset").fetchall()
+    before = [
+        Recorded(id, name, format, size, committed_at, Facts(*facts))
+        for id, name, format, size, committed_at, *facts in rows
+    ]
+    changed = [(each, now) for each in before if (now := renewed(each)) != each]
+    gone = [each for each, now in changed if now is None]
+    forgotten = json.dumps([each.generation for each in gone])
+    folders = json.dumps([each.generation for each in gone if is_dir(each.format)])
+    count = "SELECT count(*) FROM datum WHERE segment IN (SELECT value FROM json_each(?))"
+    deleted = "SELECT ifnull(sum(deleted), 0) FROM segment WHERE id IN (SELECT value FROM json_each(?))"
+    found = copy.execute(count, (forgotten,)).fetchone()[0] + copy.execute(deleted, (folders,)).fetchone()[0]
+    for table in ("datum", "block", "day_sum", "value_count", "segment"):
+        column = "id" if table == "segment" else "segment"
+        copy.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (forgotten,))
+    sets = "name = ?, size = ?, length = iif(compressed, length, ?), mtime = ?, inode = ?, tail = ?, checksum = ?"
+    rows = [(now.name, now.size, now.size, *now.facts, now.generation) for _, now in changed if now is not None]
+    copy.executemany(f"UPDATE OR IGNORE segment SET {sets} WHERE id = ?", rows)
+    return int(found)

@@ -26,7 +26,7 @@ _SCHEMA = "replaced_rows"
 
 
 class Numbers(NamedTuple):
-    """Whose rows a file has: UUID, `seq` and generation of the index, and the segment's name and generation."""
+    """Whose rows a file has: UUID, `seq` and generation of the index; name and generation of the segment."""
 
     uuid: str
     seq: int

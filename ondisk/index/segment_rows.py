@@ -16,9 +16,9 @@ from ondisk.segment import Block, End, Facts
 from ondisk.step import ARCHIVE, DAY, Interval, inner_of, number_of, place_of
 
 _ROWS, _LAID = 1024, 16_384
+_SUMS = "count(*), ifnull(sum(size), 0)"
 
 Column: TypeAlias = tuple[int, ...]
-
 
 Places: TypeAlias = tuple[Column, Column, Column, Column]
 """Columns of equal length: offsets, sizes, reftimes, seqs."""
@@ -27,6 +27,11 @@ Places: TypeAlias = tuple[Column, Column, Column, Column]
 _IN_DAYS = "SELECT ifnull(sum(day_sum.count), 0) FROM day_sum WHERE day_sum.segment = segment.id"
 COUNTED = f"iif(summed IS ({_IN_DAYS}), summed, NULL)"
 """The SQL of how many data a segment has by its row and by its sums; NULL if these differ: then one was edited."""
+
+
+def _within(place: str) -> tuple[str, str]:
+    """Return the bounds of the names of segments in a place of the archive, `.archive/NAME/`."""
+    return place, f"{place[:-1]}0"
 
 
 def all_segments(snapshot: Snapshot) -> Iterator[tuple[Segment, str | None, int | None, int | None]]:
@@ -81,20 +86,17 @@ def run_starts(snapshot: Snapshot, paddings: Mapping[str, int], but: Collection[
 def last_appended(snapshot: Snapshot) -> tuple[int, int, int, int] | None:
     """Return segment, seq, end and reftime of the datum that was appended last; None without data."""
     sql = "SELECT segment, seq, offset + size, reftime FROM datum ORDER BY seq DESC LIMIT 1"
-    rows = snapshot.fetch(sql)
-    return rows[0] if rows else None
+    return next(iter(snapshot.fetch(sql)), None)
 
 
 def ways(snapshot: Snapshot) -> Iterator[tuple[str, End, int]]:
     """Yield the ways in which segments are stored: format, an end with only `kind` and `compressed`, and how many."""
-    for format, kind, compressed, count in snapshot.fetch(
-        "SELECT format, kind, compressed, count(*) FROM segment GROUP BY format, kind, compressed"
-    ):
+    sql = "SELECT format, kind, compressed, count(*) FROM segment GROUP BY format, kind, compressed"
+    for format, kind, compressed, count in snapshot.fetch(sql):
         yield format, End(kind=kind, compressed=bool(compressed)), count
 
 
 def formats(snapshot: Snapshot) -> list[str]:
-    """Return the formats that segments have."""
     return [name for (name,) in snapshot.fetch("SELECT DISTINCT format FROM segment ORDER BY format")]
 
 
@@ -148,9 +150,7 @@ def _span(snapshot: Snapshot, segment: Segment, begin: int | None, end: int | No
     return first, interval.end if end is None else max(end, interval.end)
 
 
-def in_order_of_offset(
-    snapshot: Snapshot, segment: Segment, begin: int, end: int
-) -> Iterator[tuple[int, int, int, int]]:
+def in_order_of_offset(snapshot: Snapshot, segment: Segment, begin: int, end: int) -> Iterator[Row]:
     """Yield offset, size, reftime and seq of one segment's data with reftimes from `begin` to `end`."""
     rows = _data(snapshot, segment, "offset, size, reftime, seq", "ORDER BY offset, seq", (begin, end))
     return chain.from_iterable(rows)
@@ -189,8 +189,7 @@ def blocks_of(snapshot: Snapshot, segment: Segment) -> Iterator[Block]:
 def end_of_block_before(snapshot: Snapshot, segment: Segment, offset: int) -> int:
     """Return the position in a compressed file where the block ends that contains the byte before `offset`."""
     sql = "SELECT position + stored FROM block WHERE segment = ? AND offset < ? ORDER BY offset DESC LIMIT 1"
-    rows = snapshot.fetch(sql, (segment.id, offset))
-    return int(rows[0][0]) if rows else 0
+    return next((end for (end,) in snapshot.fetch(sql, (segment.id, offset))), 0)
 
 
 def span(snapshot: Snapshot) -> Interval | None:
@@ -242,7 +241,7 @@ def unaccounted(snapshot: Snapshot) -> int:
 def in_place(snapshot: Snapshot, place: str) -> list[Segment]:
     """Return the segments in a place of the archive, `.archive/NAME/`."""
     sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE name > ? AND name < ?"
-    return [*map(snapshot.segment_of, snapshot.fetch(sql, (place, f"{place[:-1]}0")))]
+    return [*map(snapshot.segment_of, snapshot.fetch(sql, _within(place)))]
 
 
 def places(snapshot: Snapshot) -> Iterator[str]:
@@ -256,20 +255,20 @@ def places(snapshot: Snapshot) -> Iterator[str]:
             return
         place = place_of(rows[0][0])
         yield place
-        after = f"{place[:-1]}0"  # what follows all names that begin with the place
+        _, after = _within(place)
 
 
 def meets(snapshot: Snapshot, place: str, interval: Interval) -> bool:
     """Return whether a segment in a place of the archive may have data of an interval."""
     sql = 'SELECT 1 FROM segment WHERE name > ? AND name < ? AND "begin" < ? AND "end" > ? LIMIT 1'
-    return bool(snapshot.fetch(sql, (place, f"{place[:-1]}0", interval.end, interval.begin)))
+    return bool(snapshot.fetch(sql, (*_within(place), interval.end, interval.begin)))
 
 
 def has_data(snapshot: Snapshot, place: str, sql: str, values: Sequence[Any]) -> bool:
     """Return whether data of a condition in SQL are in a place of the archive."""
     held = "datum.segment IN (SELECT id FROM segment WHERE name > ? AND name < ?)"
     query = f"SELECT 1 FROM datum WHERE {sql} AND {held} LIMIT 1"
-    return bool(snapshot.fetch(query, (*values, place, f"{place[:-1]}0")))
+    return bool(snapshot.fetch(query, (*values, *_within(place))))
 
 
 def extent_of(snapshot: Snapshot, place: str) -> tuple[int, Interval | None]:
@@ -278,7 +277,7 @@ def extent_of(snapshot: Snapshot, place: str) -> tuple[int, Interval | None]:
         f'SELECT sum(ifnull({COUNTED}, (SELECT count(*) FROM datum WHERE reftime >= "begin" AND reftime < "end"'
         ' AND datum.segment = segment.id))), min("begin"), max("end") FROM segment WHERE name > ? AND name < ?'
     )
-    ((count, begin, end),) = snapshot.fetch(sql, (place, f"{place[:-1]}0"))
+    ((count, begin, end),) = snapshot.fetch(sql, _within(place))
     return count or 0, None if begin is None else Interval(begin, end)
 
 
@@ -290,8 +289,7 @@ def moved(snapshot: Snapshot) -> list[tuple[int, str, str, int, Facts]]:
 
 def second_copies(snapshot: Snapshot) -> set[str]:
     """Return the names of the segments that have second copies."""
-    rows = snapshot.fetch("SELECT name FROM segment WHERE unread & ?", (Mark.COPIES,))
-    return {name for (name,) in rows}
+    return {name for (name,) in snapshot.fetch("SELECT name FROM segment WHERE unread & ?", (Mark.COPIES,))}
 
 
 def has_other_name(snapshot: Snapshot, segment: Segment) -> bool:
@@ -313,14 +311,13 @@ def last_seq(snapshot: Snapshot) -> int:
 
 
 def count_of(snapshot: Snapshot, segment: Segment) -> int:
-    """Return how many data a segment has."""
-    return int(next(_data(snapshot, segment, "count(*)"))[0][0])
+    return sums_of(snapshot, segment)[0]
 
 
 def sums_of(snapshot: Snapshot, segment: Segment) -> tuple[int, int]:
     """Return how many data a segment has, and their bytes."""
-    count, size = next(_data(snapshot, segment, "count(*), ifnull(sum(size), 0)"))[0]
-    return int(count), int(size)
+    count, size = next(_data(snapshot, segment, _SUMS))[0]
+    return count, size
 
 
 def rows_by_offset(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, ...]]]:
@@ -346,15 +343,13 @@ def has_across(snapshot: Snapshot, segment: Segment, offset: int) -> bool:
 
 def before(snapshot: Snapshot, segment: Segment, offset: int) -> tuple[int, int]:
     """Return how many data of a segment begin before an offset, and their bytes."""
-    found = _data(snapshot, segment, "count(*), coalesce(sum(size), 0)", f"AND offset < {offset:d}")
-    ((count, size),) = chain.from_iterable(found)
+    count, size = next(_data(snapshot, segment, _SUMS, f"AND offset < {offset:d}"))[0]
     return count, size
 
 
 def since(snapshot: Snapshot, segment: Segment, offset: int) -> tuple[int, int, int | None]:
     """Return how many data of a segment begin at an offset or after it, their bytes, and the first reftime."""
-    columns = "count(*), coalesce(sum(size), 0), min(reftime)"
-    ((count, size, first),) = chain.from_iterable(_data(snapshot, segment, columns, f"AND offset >= {offset:d}"))
+    count, size, first = next(_data(snapshot, segment, f"{_SUMS}, min(reftime)", f"AND offset >= {offset:d}"))[0]
     return count, size, first
 
 
@@ -370,8 +365,7 @@ def numbered_segments(snapshot: Snapshot, least: int) -> dict[int, Segment]:
 
 def longest_unchecked(snapshot: Snapshot) -> list[str]:
     """Return the names of the segments: first those whose data no check has read, then the longest unread."""
-    names = snapshot.fetch("SELECT name FROM segment ORDER BY checked_at NULLS FIRST, name")
-    return [name for (name,) in names]
+    return [name for (name,) in snapshot.fetch("SELECT name FROM segment ORDER BY checked_at NULLS FIRST, name")]
 
 
 def _data(

@@ -149,7 +149,7 @@ class Snapshot:
     def __init__(self, index: Index) -> None:
         self.columns = index.columns
         self.left_out: list[tuple[str, str]] = []
-        self._archived: dict[int, Segment] = {}
+        self._of_places: dict[int, Segment] = {}
         self.index = index
         self._is_apart = False
 
@@ -305,12 +305,8 @@ class Snapshot:
         return row
 
     def segment(self, id: int) -> Segment:
-        """Look up a segment by its generation.
-
-        Raises:
-            IndexCorrupt: the index does not know it, or its name is not one that ondisk creates.
-        """
-        if (known := self.index.segments.get(id) or self._archived.get(id)) is not None:
+        """Look up a segment by its generation; raise IndexCorrupt if there is none that ondisk made."""
+        if (known := self.index.segments.get(id) or self._of_places.get(id)) is not None:
             return known
         row = self._row(f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE id = ?", (id,))
         if row is None:
@@ -320,7 +316,7 @@ class Snapshot:
             raise self.corrupt(f"{segment.name!r} is not the name of a segment")
         components(segment.name)
         if place_of(segment.name):  # people rename its folder
-            self._archived[segment.id] = segment
+            self._of_places[segment.id] = segment
         else:
             self.index.segments[segment.id] = segment
         return segment
@@ -342,11 +338,7 @@ class Snapshot:
         return self.segment_of(row)
 
     def segment_of(self, row: Row) -> Segment:
-        """Return the segment of a row of `SEGMENT_COLUMNS`.
-
-        Raises:
-            IndexCorrupt: ondisk never writes such a row.
-        """
+        """Return the segment of a row of `SEGMENT_COLUMNS`; raise IndexCorrupt if ondisk never writes such a row."""
         try:
             return Segment.of(row)
         except ValueError as error:
@@ -378,15 +370,10 @@ class Snapshot:
         return found
 
     def segments(self) -> int:
-        """Return how many segments there are."""
         return int(self.fetch("SELECT count(*) FROM segment")[0][0])
 
     def metadata(self, key: Row) -> Mapping[str, Any]:
-        """Turn the stored fields of a row, `row[4:]`, into metadata, read-only and shared by rows with equal fields.
-
-        Raises:
-            IndexCorrupt: a value is missing.
-        """
+        """Do as `metadata_of_rows` with the stored fields of one row, `row[4:]`."""
         cached = self.index.metadata.get(key)
         return self._restored([key])[0] if cached is None else cached
 
@@ -442,7 +429,7 @@ class Snapshot:
         return dict(zip(names, self._row(sql, ()) or (None, 0, 0, None, 0), strict=True))
 
     def leave_out(self, places: Collection[str]) -> None:
-        """From now on skip the data of some places of the archive, `.archive/NAME/`, in queries."""
+        """From now on skip the data of some places in queries."""
         self.left_out = [(place, f"{place[:-1]}0") for place in places]
 
     def where(self, tree: Expression) -> Condition:
@@ -462,7 +449,6 @@ class Snapshot:
         return Condition(f"{held} AND ({where.sql})", [*values, *where.values])
 
     def _values(self, ids: Collection[int]) -> dict[int, str | bytes]:
-        """Return the interned values with some ids."""
         if not ids:
             return {}
         values: dict[int, Any] = dict(self.fetch(_VALUES, (json.dumps([*ids]),)))
@@ -486,5 +472,4 @@ class Snapshot:
             yield f"{column} DESC" if key.descending else column
 
     def corrupt(self, problem: str, **context: Any) -> IndexCorrupt:
-        """Return the error for something that ondisk never writes."""
         return damaged(self.index.directory, f" is damaged: {problem}", **context)

@@ -19,8 +19,8 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
-from ondisk.index.columns import Columns
 from ondisk.index.snapshot import Snapshot
+from ondisk.index.tables import Columns
 from ondisk.matcher import Expression, exact_interval
 from ondisk.named_tuple import NamedTuple
 from ondisk.step import DAY, runs_of
@@ -83,14 +83,10 @@ class Sums:
     def add(self, columns: Sequence[Sequence[Any]]) -> None:
         """Add rows of `datum` that were inserted, given as columns of one length."""
         self._count(columns, 1)
-        if len(self._tallies) > _MANY:
-            self._write_tallies()
 
     def remove(self, columns: Sequence[Sequence[Any]]) -> None:
         """Subtract rows of `datum` that are removed before `save`, given as columns of one length."""
         self._count(columns, -1)
-        if len(self._tallies) > _MANY:
-            self._write_tallies()
 
     def add_rows(self, select: str, values: Sequence[Any] = ()) -> None:
         """Add the rows with the seqs that a SELECT returns."""
@@ -174,6 +170,8 @@ class Sums:
                 counts = tally.values.setdefault(name, {})
                 if counts is not None:
                     tally.values[name] = _counted(columns[place][begin:end], sign, counts)
+        if len(self._tallies) > _MANY:
+            self._write_tallies()
 
     def _rows(self, select: str, values: Sequence[Any]) -> Iterator[list[tuple[Any, ...]]]:
         cursor = self._connection.execute(f"SELECT {self._columns} FROM datum WHERE seq IN ({select})", values)
@@ -184,7 +182,7 @@ class Sums:
         tallies, self._tallies = self._tallies, {}
         for key, tally in tallies.items():
             if self._is_summed(key[0]):
-                self._add_day(key, (tally.count, tally.size, tally.first, tally.last))
+                self._connection.execute(_ADD_DAY, (*key, tally.count, tally.size, tally.first, tally.last))
                 for name, counts in tally.values.items():
                     self._add_values(key, name, counts)
 
@@ -196,9 +194,6 @@ class Sums:
                 return False
             self._changed.add(segment)
         return True
-
-    def _add_day(self, key: _Key, sums: tuple[int, int, int, int]) -> None:
-        self._connection.execute(_ADD_DAY, (*key, *sums))
 
     def _add_values(self, key: _Key, name: str, counts: Mapping[Any, int] | None) -> None:
         """Add to the counts of the values of a field, unless there are too many of them, or will be."""
@@ -219,7 +214,7 @@ class Sums:
         execute = self._connection.execute
         days = execute("SELECT day, count, size, first, last FROM day_sum WHERE segment = ?", (old,)).fetchall()
         for day, *sums in days:
-            self._add_day((new, day), (*sums,))
+            execute(_ADD_DAY, (new, day, *sums))
         rows = execute("SELECT day, field, value, count FROM value_count WHERE segment = ? ORDER BY day, field", (old,))
         for (day, name), some in groupby(rows.fetchall(), itemgetter(0, 1)):
             counts = {value: count for *_, value, count in some}

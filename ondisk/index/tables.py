@@ -38,24 +38,67 @@
 
 `seq` is the order of all changes. Times are microseconds since 1970, `mtime` nanoseconds. Tables are STRICT; `value`
 and `part` have the type ANY, which STRICT tables store unchanged. `datum` has no foreign keys: to delete the row of a
-segment would search all data. migrations/versions/ contains the same schema in steps; a test compares the two.
+segment would search all data. migrations/versions/ contains the same schema in steps; a test compares the two. It is
+written as SQL here: to import SQLAlchemy takes longer than a query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
-
-from sqlalchemy import REAL, TEXT, Column, Index, Integer, LargeBinary, MetaData, Table, text
-from sqlalchemy.dialects import sqlite
-from sqlalchemy.schema import CreateIndex, CreateTable
-from sqlalchemy.types import UserDefinedType
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType
-from ondisk.index.columns import REVISION, UNIQUE, Columns, column_of
 
-DIALECT = sqlite.dialect()
+REVISION = "0006"
+"""The Alembic revision of the schema."""
+UNIQUE = "datum_unique"
+"""The index of the unique fields."""
+MISSING = "x''"
+"""What the UNIQUE index contains for a missing value."""
+
+# Rows in one INSERT. With 500 fields they have fewer than SQLite's 32,766 values.
+_TOGETHER = 50
+
+FORMER = "INSERT OR IGNORE INTO former VALUES (?, 0, 0)"
+"""Records the UUID that an index had before."""
+
+_ADDED = "INTEGER NOT NULL DEFAULT 0"
+"""A column that a later revision added to existing rows."""
+
+_FACTS = "inode INTEGER, tail INTEGER, checksum INTEGER"
+_TABLES = {
+    "dataset": "id INTEGER NOT NULL PRIMARY KEY, uuid TEXT NOT NULL, seq INTEGER NOT NULL, generation INTEGER NOT NULL,"
+    f" config TEXT NOT NULL, committed_at INTEGER NOT NULL, lost {_ADDED}, expired {_ADDED}",
+    "segment": "id INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL UNIQUE, format TEXT NOT NULL,"
+    ' size INTEGER NOT NULL, "begin" INTEGER NOT NULL, "end" INTEGER NOT NULL, mtime INTEGER NOT NULL,'
+    f" checked_at INTEGER, checked TEXT, length {_ADDED}, count {_ADDED}, compressed {_ADDED}, {_FACTS},"
+    f" unread {_ADDED}, deleted INTEGER, kind {_ADDED}, summed INTEGER",
+    "day_sum": "segment INTEGER NOT NULL, day INTEGER NOT NULL, count INTEGER NOT NULL, size INTEGER NOT NULL,"
+    " first INTEGER NOT NULL, last INTEGER NOT NULL, PRIMARY KEY (segment, day)",
+    "value_count": "segment INTEGER NOT NULL, day INTEGER NOT NULL, field TEXT NOT NULL, value ANY NOT NULL,"
+    " count INTEGER NOT NULL, PRIMARY KEY (segment, day, field, value)",
+    "block": "segment INTEGER NOT NULL, offset INTEGER NOT NULL, position INTEGER NOT NULL, stored INTEGER NOT NULL,"
+    " PRIMARY KEY (segment, offset)",
+    "value": "id INTEGER NOT NULL PRIMARY KEY, value ANY NOT NULL UNIQUE",
+    "deletion": f"seq INTEGER NOT NULL PRIMARY KEY, datum INTEGER NOT NULL, forgotten {_ADDED}",
+    "session": "first INTEGER NOT NULL PRIMARY KEY, id INTEGER NOT NULL, committed_at INTEGER NOT NULL",
+    "done": "source TEXT NOT NULL, part ANY NOT NULL, PRIMARY KEY (source, part)",
+    "former": "uuid TEXT NOT NULL PRIMARY KEY, seq INTEGER NOT NULL, count INTEGER NOT NULL",
+    "moved": "generation INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, format TEXT NOT NULL,"
+    f" size INTEGER NOT NULL, mtime INTEGER, {_FACTS}",
+    "source": "uuid TEXT NOT NULL PRIMARY KEY, replica TEXT NOT NULL, session INTEGER NOT NULL,"
+    " offset INTEGER NOT NULL, index_start INTEGER NOT NULL, key BLOB NOT NULL, host TEXT NOT NULL,"
+    " port INTEGER NOT NULL, bytes_read INTEGER NOT NULL, committed_at INTEGER NOT NULL",
+    "difference": "seq INTEGER NOT NULL PRIMARY KEY, kind INTEGER NOT NULL, reason TEXT NOT NULL",
+    "datum": "seq INTEGER NOT NULL PRIMARY KEY, reftime INTEGER NOT NULL, segment INTEGER NOT NULL,"
+    " offset INTEGER NOT NULL, size INTEGER NOT NULL",
+}
+_WITHOUT_ROWID = ("day_sum", "value_count", "block", "done", "former", "source")
+_NAMES = re.compile(r'(?:^|, )"?([a-z_]+)"? (?:INTEGER|TEXT|ANY|BLOB)')
 
 # The same text that Alembic uses.
 _VERSION_TABLE = (
@@ -64,71 +107,69 @@ _VERSION_TABLE = (
 )
 
 
-class Any_(UserDefinedType[Any]):  # noqa: N801
-    """SQLite's column type ANY."""
+class Columns:
+    """The columns of one dataset's index, and the statements that depend on its declared fields.
 
-    cache_ok = True
-
-    def get_col_spec(self, **_: Any) -> str:
-        return "ANY"
-
-
-class Tables:
-    """The tables of one dataset's index."""
+    Attributes:
+        kinds: field → its declared type; its column of `datum` is `f_NAME`.
+        of_table: table → the names of its columns.
+        counted: the fields whose values are counted, see `ondisk.index.sums`.
+        row: the columns of `datum` that a query selects: reftime, segment, offset, size, the declared fields.
+        unique_names: the fields of the UNIQUE index, reftime first where it is listed; empty without one.
+        key_names: the same without reftime.
+        insert_into, on_conflict: the begin and the end of a statement that inserts into `datum` and skips duplicates.
+    """
 
     def __init__(self, config: DatasetConfig) -> None:
-        self._columns = Columns(config)
-        self._indices = [*_indices(self._columns, config)]
-        self.metadata = metadata = MetaData()
-        _table("dataset", metadata, _key("id"), _column("uuid", TEXT), _column("seq"), _column("generation"),
-               _column("config", TEXT), _column("committed_at"), _added("lost"), _added("expired"))  # fmt: skip
-        _table("segment", metadata, _key("id"), Column("name", TEXT, nullable=False, unique=True),
-               _column("format", TEXT), _column("size"), _column("begin"), _column("end"), _column("mtime"),
-               Column("checked_at", Integer), Column("checked", TEXT), _added("length"), _added("count"),
-               _added("compressed"), *(Column(name, Integer) for name in ("inode", "tail", "checksum")),
-               _added("unread"), Column("deleted", Integer), _added("kind"), Column("summed", Integer))  # fmt: skip
-        _table("day_sum", metadata, _key("segment"), _key("day"), _column("count"), _column("size"), _column("first"),
-               _column("last"), sqlite_with_rowid=False)  # fmt: skip
-        _table("value_count", metadata, _key("segment"), _key("day"), Column("field", TEXT, primary_key=True),
-               Column("value", Any_, primary_key=True), _column("count"), sqlite_with_rowid=False)  # fmt: skip
-        _table("block", metadata, _key("segment"), _key("offset"), _column("position"), _column("stored"),
-               sqlite_with_rowid=False)  # fmt: skip
-        _table("value", metadata, _key("id"), Column("value", Any_, nullable=False, unique=True))
-        _table("deletion", metadata, _key("seq"), _column("datum"), _added("forgotten"))
-        _table("session", metadata, _key("first"), _column("id"), _column("committed_at"))
-        _table("done", metadata, Column("source", TEXT, primary_key=True), Column("part", Any_, primary_key=True),
-               sqlite_with_rowid=False)  # fmt: skip
-        _table("former", metadata, Column("uuid", TEXT, primary_key=True), _column("seq"), _column("count"),
-               sqlite_with_rowid=False)  # fmt: skip
-        _table("moved", metadata, _key("generation"), _column("name", TEXT), _column("format", TEXT), _column("size"),
-               *(Column(name, Integer) for name in ("mtime", "inode", "tail", "checksum")))  # fmt: skip
-        _table("source", metadata, Column("uuid", TEXT, primary_key=True), _column("replica", TEXT), _column("session"),
-               _column("offset"), _column("index_start"), Column("key", LargeBinary, nullable=False),
-               _column("host", TEXT), _column("port"), _column("bytes_read"), _column("committed_at"),
-               sqlite_with_rowid=False)  # fmt: skip
-        _table("difference", metadata, _key("seq"), _column("kind"), _column("reason", TEXT))
-        declared = [field_column(name, kind) for name, kind in config.fields.items()]
-        self.datum = _table("datum", metadata, _key("seq"), _column("reftime"), _column("segment"), _column("offset"),
-                            _column("size"), *declared, *self._indices)  # fmt: skip
+        self.kinds: Mapping[str, FieldType] = config.fields
+        self.counted = [name for name in config.index if name != "reftime"]
+        self.of_table = {table: _NAMES.findall(sql) for table, sql in _TABLES.items()}
+        self.of_table["datum"] += (f"f_{name}" for name in self.kinds)
+        names = self.of_table["datum"]
+        self.row = ", ".join(f"datum.{name}" for name in names[1:])
+        self.unique_names = sorted(config.unique, key=lambda name: name != "reftime")
+        self.key_names = [name for name in self.unique_names if name != "reftime"]
+        self._key_places = [names.index(column_of(name)) for name in self.unique_names]
+        # OR FAIL: an error ends the transaction anyway, so SQLite need not keep a journal to undo one statement, which
+        # would take as long as the insertion.
+        self.insert_into = f"INSERT OR FAIL INTO datum ({', '.join(names)})"
+        self._indexed = ", ".join(self.comparable(name, column_of(name)) for name in self.unique_names)
+        self.on_conflict = f"ON CONFLICT ({self._indexed}) DO NOTHING" if self._indexed else ""
+        self.insert = f"{self.insert_into} VALUES ({', '.join('?' * len(names))}) {self.on_conflict}"
+        self.find = Find(self)
 
     def create_statements(self) -> Iterator[str]:
         """Yield the statements that create an empty index."""
-        for table in self.metadata.sorted_tables:
-            yield str(CreateTable(table).compile(dialect=DIALECT))
+        yield from (self.create(table) for table in _TABLES)
         yield from self.field_statements()
         yield _VERSION_TABLE
         yield f"INSERT INTO alembic_version VALUES ('{REVISION}')"
 
+    def create(self, table: str) -> str:
+        """Return the statement that creates a table."""
+        declared = (f", {self.declared(name)}" for name in self.kinds) if table == "datum" else ()
+        options = "WITHOUT ROWID, STRICT" if table in _WITHOUT_ROWID else "STRICT"
+        return f"CREATE TABLE {table} ({_TABLES[table]}{''.join(declared)}) {options}"
+
+    def declared(self, name: str) -> str:
+        """Return the definition of the column of a declared field."""
+        kind = self.kinds[name]
+        return f"f_{name} {_ADDED if kind.interned else 'REAL' if kind is FieldType.REAL else 'INTEGER'}"
+
     def field_statements(self) -> Iterator[str]:
         """Yield the statements that create the indices and the view, which depend on the declared fields."""
-        for index in self._indices:
-            yield str(CreateIndex(index).compile(dialect=DIALECT))
+        if self.unique_names:
+            yield f"CREATE UNIQUE INDEX {UNIQUE} ON datum ({self._indexed})"
+        if self.unique_names[:1] != ["reftime"]:
+            yield "CREATE INDEX datum_by_reftime ON datum (reftime)"
+        for name in self.counted:
+            yield f"CREATE INDEX datum_by_{name} ON datum ({column_of(name)}, reftime)"
         yield self._view()
 
     def _view(self) -> str:
         columns = [f"{_time_as_text('datum.reftime')} AS reftime"]
         taken = {"seq", "reftime", "segment", "offset", "size"}
-        for name, kind in self._columns.kinds.items():
+        for name, kind in self.kinds.items():
             label = f"f_{name}" if name in taken else name
             column = f"datum.f_{name}"
             if kind.interned:
@@ -140,40 +181,105 @@ class Tables:
         joined = "datum JOIN segment ON segment.id = datum.segment"
         return f"CREATE VIEW data AS SELECT {', '.join(columns)} FROM {joined}"
 
+    def comparable(self, name: str, value: str) -> str:
+        """Return the SQL that the UNIQUE index contains for a value of a field. Missing values are equal."""
+        # An empty blob is not of a declared type's storage class, so it never equals a value.
+        return value if name == "reftime" or self.kinds[name].interned else f"ifnull({value}, {MISSING})"
 
-def field_column(name: str, kind: FieldType) -> Column[Any]:
-    """Return the column of `datum` for a declared field."""
-    if kind.interned:
-        return Column(f"f_{name}", Integer, nullable=False, server_default=text("0"))
-    return Column(f"f_{name}", REAL if kind is FieldType.REAL else Integer)
+    def keys_of(self, table: str) -> list[str]:
+        """Return the expressions of the UNIQUE index, for `datum` under an alias."""
+        return [self.comparable(name, f"{table}.{column_of(name)}") for name in self.unique_names]
 
+    def key_of(self, row: Sequence[Any]) -> list[Any]:
+        """Return the values of a row of `datum` that the UNIQUE index contains."""
+        return [row[place] for place in self._key_places]
 
-def _indices(columns: Columns, config: DatasetConfig) -> Iterator[Index]:
-    if columns.unique_names:
-        indexed = (text(columns.comparable(name, column_of(name))) for name in columns.unique_names)
-        yield Index(UNIQUE, *indexed, unique=True)
-    if columns.unique_names[:1] != ["reftime"]:
-        yield Index("datum_by_reftime", "reftime")
-    for name in config.index:
-        if name != "reftime":
-            yield Index(f"datum_by_{name}", column_of(name), "reftime")
+    def equals(self, name: str) -> str:
+        """Return the condition that a field has a canonical value, which is bound."""
+        if name != "reftime" and self.kinds[name].interned:
+            known = "(SELECT id FROM value WHERE value = given)"  # for a new value NULL, which equals nothing
+            return f"datum.f_{name} = (SELECT iif(given IS NULL, 0, {known}) FROM (SELECT ? AS given))"
+        return self.equals_stored(name)
 
-
-def _table(name: str, metadata: MetaData, *parts: Column[Any] | Index, **options: Any) -> Table:
-    return Table(name, metadata, *parts, sqlite_strict=True, **options)
-
-
-def _key(name: str) -> Column[int]:
-    return Column(name, Integer, primary_key=True, autoincrement=False)
+    def equals_stored(self, name: str) -> str:
+        """Return the condition that a field has the value of a row, which is bound."""
+        return f"{self.comparable(name, f'datum.{column_of(name)}')} = {self.comparable(name, '?')}"
 
 
-def _column(name: str, kind: Any = Integer) -> Column[Any]:
-    return Column(name, kind, nullable=False)
+class Find:
+    """The SQL of the statements that find one row of `datum`.
+
+    Attributes:
+        at_place: by segment, offset and size.
+        at_place_and_reftime: the same, and by the reftime.
+        at_place_of_key: the same, and by the canonical values of `key_names`.
+        of_key: by the canonical values of `unique_names`; empty without a UNIQUE index.
+        duplicate: by the values `key_of`; empty without a UNIQUE index.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        select, at = f"SELECT {columns.row} FROM datum", "datum.segment = ? AND datum.offset = ? AND datum.size = ?"
+        span = 'JOIN segment ON segment.id = datum.segment AND reftime >= "begin" AND reftime < "end"'
+        self.at_place = f"{select} {span} WHERE {at}"
+        self.at_place_and_reftime = f"{select} WHERE {at} AND datum.reftime = ?"
+        self.at_place_of_key = " AND ".join((self.at_place_and_reftime, *map(columns.equals, columns.key_names)))
+        self.of_key = self.duplicate = ""
+        if columns.unique_names:
+            select = f"SELECT datum.seq, {columns.row} FROM datum WHERE "
+            self.of_key = select + " AND ".join(map(columns.equals, columns.unique_names))
+            self.duplicate = select + " AND ".join(map(columns.equals_stored, columns.unique_names))
 
 
-def _added(name: str) -> Column[int]:
-    """Return a column that a later revision added to existing rows."""
-    return Column(name, Integer, nullable=False, server_default=text("0"))
+def insert_rows(
+    connection: sqlite3.Connection, into: str, columns: Sequence[Sequence[Any]], conflict: str = ""
+) -> None:
+    """Insert rows, given as columns of one length.
+
+    Args:
+        into, conflict: the begin and the end of the statement, around VALUES.
+
+    Cost: three fifths of the time of one statement for each row.
+    """
+    row = f"({', '.join('?' * len(columns))})"
+    rows = zip(*columns, strict=True)  # zip reuses one tuple
+    count = len(columns[0])
+    for together, some in ((_TOGETHER, islice(rows, count - count % _TOGETHER)), (1, rows)):
+        values = chain.from_iterable(some)
+        sql = f"{into} VALUES {', '.join([row] * together)} {conflict}"
+        connection.executemany(sql, zip(*[values] * (len(columns) * together), strict=True))
+
+
+def column_of(name: str) -> str:
+    """Return the column of `datum` that holds reftime or a declared field."""
+    return name if name == "reftime" else f"f_{name}"
+
+
+def stored_columns(
+    metadata: Sequence[Mapping[str, Any]], kinds: Mapping[str, FieldType], ids_of: Callable[[list[Any]], list[int]]
+) -> list[list[Any]]:
+    """Turn metadata into columns of `datum`, one list for each declared field.
+
+    Args:
+        metadata: canonical values.
+        ids_of: returns the ids of texts and bytes, and 0 for None.
+    """
+    places = list(map(id, metadata))
+    distinct = dict(zip(places, metadata, strict=True))
+    if len(distinct) > len(metadata) // 4:
+        return _columns(metadata, kinds, ids_of)
+    # Data of one series share a mapping. Convert each mapping once.
+    few = _columns(list(distinct.values()), kinds, ids_of)
+    return [list(map(dict(zip(distinct, each, strict=True)).__getitem__, places)) for each in few]
+
+
+def _columns(
+    metadata: Sequence[Mapping[str, Any]], kinds: Mapping[str, FieldType], ids_of: Callable[[list[Any]], list[int]]
+) -> list[list[Any]]:
+    columns: list[list[Any]] = []
+    for name, kind in kinds.items():
+        values = [each.get(name) for each in metadata]
+        columns.append(ids_of(values) if kind.interned else values)
+    return columns
 
 
 def _time_as_text(column: str) -> str:

@@ -27,10 +27,10 @@ from ondisk.errors import StateError, command
 from ondisk.filesystem import Directory
 from ondisk.formats import extent
 from ondisk.index.changes import OWN, Removal, begin_session_at
-from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import damaged
 from ondisk.index.precedence import Precedence
 from ondisk.index.snapshot import Copies
+from ondisk.index.tables import FORMER, Columns
 
 _ROWS = 5_000
 _TOGETHER = "SELECT value FROM json_each(?)"

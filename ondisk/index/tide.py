@@ -80,7 +80,8 @@ class TideMark(NamedTuple):
         if magic != _MAGIC or not all(0 <= number < HIGHEST for number in (seq, generation, *moved)):
             return None
         try:
-            return cls(_text(uuid), seq, generation, (moved[0], moved[1]), _text(after))
+            uuid, after = (each.rstrip(b"\0").decode() for each in (uuid, after))
+            return cls(uuid, seq, generation, (moved[0], moved[1]), after)
         except UnicodeDecodeError:
             return None
 
@@ -90,7 +91,6 @@ class TideMark(NamedTuple):
         return [each for each in (self.uuid, self.next) if each]
 
     def knows(self, uuid: str) -> bool:
-        """Return whether a UUID is that of the index that was written to last."""
         return uuid in self.uuids
 
     def is_reached_by(self, state: State) -> bool:
@@ -127,7 +127,7 @@ class IndexExchanged(Exception):
 
 
 class Tide:
-    """What a process knows of the tide mark of one dataset or archive."""
+    """What a process knows of the tide mark of one dataset."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -278,7 +278,3 @@ def _main_compared(directory: Directory, mark: TideMark) -> Exchanged | None:
     if is_foreign or main[1] < mark.moved[0] or main[2] < mark.moved[1]:
         return Exchanged(mark, is_foreign, is_log_foreign=True)
     return None
-
-
-def _text(stored: bytes) -> str:
-    return stored.rstrip(b"\0").decode()

@@ -15,11 +15,11 @@ from ondisk.errors import OndiskError
 from ondisk.formats import extent
 from ondisk.index.atomic_change import AtomicChange
 from ondisk.index.changes import OWN, Removal, begin_session_at
-from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.segment_rows import COUNTED
 from ondisk.index.snapshot import SEGMENT_COLUMNS, Segment, Snapshot
 from ondisk.index.sums import Sums
+from ondisk.index.tables import insert_rows, stored_columns
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import Expression, undeclared_in
 from ondisk.segment import Block, Facts
@@ -28,7 +28,7 @@ from ondisk.step import Interval
 _CACHED_IDS = 200_000
 _SOME = 10_000  # rows
 _LOST = "the replica has lost it"
-_NOTE_DELETION = "INSERT INTO deletion (seq, datum) VALUES (?, ?)"
+_SEQS = "SELECT value AS seq FROM json_each(?)"
 
 
 class Transaction(AtomicChange):
@@ -50,25 +50,20 @@ class Transaction(AtomicChange):
         with sqlite_errors(self.directory):
             self.sums.save()
             for segment in self._recounted:
-                self.sums.count_again(segment.id, f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?")
+                self.sums.count_again(segment.id, self._seqs_of(segment))
             if self._recounted:
                 self.sums.save()
-
-    def recount(self, segment: Segment) -> None:
-        """Make the sums of a segment again from its rows, before the commit."""
-        self._recounted.append(segment)
 
     def restore_sums(self, ids: Iterable[int]) -> None:
         """Make the sums of segments again, by their ids; remove those of segments that the index does not know."""
         for id_ in ids:
-            names = [name for (name,) in self._rows("SELECT name FROM segment WHERE id = ?", (id_,))]
-            if not names:
+            if self._rows("SELECT 1 FROM segment WHERE id = ?", (id_,)):
+                self._recounted.append(self.segment(id_))
+            else:
                 self.sums.forget(id_)
-            for segment in self.segments(names).values():
-                self.recount(segment)
 
     def segments(self, names: Iterable[str]) -> dict[str, Segment]:
-        """Return name → segment, for those of the names that the index knows."""
+        """Return those of some segments that the index knows, by name."""
         sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE name = ?"
         try:
             return {name: Segment.of(row) for name in names for row in self._rows(sql, (name,))}
@@ -76,7 +71,6 @@ class Transaction(AtomicChange):
             raise self._corrupt(str(error)) from None
 
     def segment(self, id_: int) -> Segment:
-        """Return the segment with an id, which the index knows."""
         ((name,),) = self._rows("SELECT name FROM segment WHERE id = ?", (id_,))
         return self.segments([name])[name]
 
@@ -113,20 +107,18 @@ class Transaction(AtomicChange):
             if inserted == len(columns[0]):
                 self.sums.add(columns)
             elif inserted:
-                self.sums.add_rows("SELECT value FROM json_each(?)", (json.dumps([*columns[0]]),))
+                self.sums.add_rows(_SEQS, (json.dumps([*columns[0]]),))
         return inserted
 
     def take_back(self, seqs: Iterable[int]) -> int:
         """Remove rows, and nothing else: nothing is noted or counted as deleted."""
-        select, values = "SELECT value FROM json_each(?)", (json.dumps([*seqs]),)
-        self._subtract(select, values)
-        return self._execute(f"DELETE FROM datum WHERE seq IN ({select})", values).rowcount
+        return self._delete_rows(_SEQS, (json.dumps([*seqs]),))
 
     def drop_rows(self, seqs: Iterable[int]) -> None:
         """Remove rows without noting deletions. Their bytes stay in their segments, and are counted as deleted."""
         each = iter(seqs)
         while some := [*islice(each, _SOME)]:
-            self.count_deleted("SELECT value FROM json_each(?)", (json.dumps(some),))
+            self.count_deleted(_SEQS, (json.dumps(some),))
             self.take_back(some)
 
     def count_deleted(self, select: str, values: Sequence[Any] = ()) -> None:
@@ -161,7 +153,8 @@ class Transaction(AtomicChange):
         """
         if self.counters.follows:
             return
-        self._execute_many(_NOTE_DELETION, zip(self.take_seqs(len(seqs)), seqs, strict=True))
+        numbered = zip(self.take_seqs(len(seqs)), seqs, strict=True)
+        self._execute_many("INSERT INTO deletion (seq, datum) VALUES (?, ?)", numbered)
 
     def note_deletions(self, select: str, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
         """Do as `note_deleted` with the seqs that a SELECT returns; return a SELECT that returns them again."""
@@ -174,7 +167,8 @@ class Transaction(AtomicChange):
 
     def count_of(self, seqs: Iterable[int]) -> int:
         """Return how many of the seqs belong to data in the index."""
-        return sum(len(self._rows("SELECT 1 FROM datum WHERE seq = ?", (seq,))) for seq in seqs)
+        ((count,),) = self._rows(f"SELECT count(*) FROM datum WHERE seq IN ({_SEQS})", (json.dumps([*seqs]),))
+        return int(count)
 
     def replace(self, held: tuple[Any, ...], row: tuple[Any, ...], batch: Container[int]) -> None:
         """Replace a row of `datum` by another one with the same unique values.
@@ -197,7 +191,7 @@ class Transaction(AtomicChange):
         self._execute_many("UPDATE datum SET offset = ? WHERE seq = ?", offsets)
 
     def forget_if_empty(self, segment: Segment, interval: Interval) -> bool:
-        """Remove a segment without data in an interval from the index, and return True; return False if it has data."""
+        """Remove a segment without data in an interval from the index; return whether it had none."""
         sql = "SELECT 1 FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ? LIMIT 1"
         if self._rows(sql, (interval.begin, interval.end, segment.id)):
             return False
@@ -209,32 +203,18 @@ class Transaction(AtomicChange):
 
         The rows are removed first: in a file that cannot grow they make room for the notes of their deletion.
         """
-        sql, first = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?", self.counters.seq
-        removed = self._delete_some(sql, (segment.id,), count, lost=why is Removal.LOST)
-        self.note_why(first, removed, why)
-        return removed
-
-    def _delete_some(self, select: str, values: Sequence[Any], count: int, *, lost: bool = False) -> int:
-        seqs = sorted(seq for (seq,) in self._rows(f"{select} LIMIT {count}", values))
-        if lost:
-            self.note_lost("SELECT value AS seq FROM json_each(?)", (json.dumps(seqs),))
-        self.drop_rows(seqs)
-        self.note_deleted(seqs)
-        return len(seqs)
+        return self._delete(self._seqs_of(segment), (segment.id,), count, why)
 
     def remove(self, segment: Segment, why: Removal = Removal.DELETED) -> int:
         """Remove a segment with all its data, and return how many data it had.
 
         If they are lost, so are those whose rows another program has removed, as the sums show.
         """
-        sql, first = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?", self.counters.seq
         missing = 0
         if why is Removal.LOST:
             rows = self._rows(f"SELECT ifnull({COUNTED}, 0) FROM segment WHERE id = ?", (segment.id,))
             missing = rows[0][0] if rows else 0
-            self.note_lost(sql, (segment.id,))
-        removed = self._delete(sql, (segment.id,))
-        self.note_why(first, removed, why)
+        removed = self._delete(self._seqs_of(segment), (segment.id,), why=why)
         missing = max(0, missing - removed)
         self.count_unnamed_lost(missing)
         self.supersede(segment)
@@ -312,6 +292,10 @@ class Transaction(AtomicChange):
         span = "" if segment.id in self._outside() else ' AND reftime >= "begin" AND reftime < "end"'
         return f"datum JOIN segment ON segment.id = datum.segment{span}"
 
+    def _seqs_of(self, segment: Segment) -> str:
+        """Return the SELECT of the seqs of a segment's data, by its id."""
+        return f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?"
+
     def _outside(self) -> frozenset[int]:
         """Return the segments that have data outside their interval, where a search by time does not find them.
 
@@ -335,9 +319,7 @@ class Transaction(AtomicChange):
 
     def renew(self, old: Segment, new: Segment) -> None:
         """Give a segment the generation and the facts of another file with the same data at the same places."""
-        self.sums.move(old.id, new.id)
-        sql = f"SELECT seq FROM {self.data_of(old)} WHERE segment.id = ?"
-        self._execute(f"UPDATE datum SET segment = ? WHERE seq IN ({sql})", (new.id, old.id))
+        self._give_data(old, new)
         facts = new.facts
         sets = "id = ?, mtime = ?, inode = ?, tail = ?, checksum = ?, checked = NULL"
         values = (new.id, facts.mtime, facts.inode, facts.tail, facts.checksum)
@@ -345,14 +327,16 @@ class Transaction(AtomicChange):
 
     def move(self, old: Segment, new: Segment, interval: Interval) -> None:
         """Give all data of a segment to a new one in another folder, at the same places, with its blocks."""
-        self.sums.move(old.id, new.id)
-        sql = f"SELECT seq FROM {self.data_of(old)} WHERE segment.id = ?"
-        self._execute(f"UPDATE datum SET segment = ? WHERE seq IN ({sql})", (new.id, old.id))
+        self._give_data(old, new)
         self._execute("UPDATE block SET segment = ? WHERE segment = ?", (new.id, old.id))
         (noted,) = self._rows("SELECT deleted, checked_at, checked FROM segment WHERE id = ?", (old.id,))
         self.supersede(old)
         self.save_segment(new, interval)
         self._execute("UPDATE segment SET deleted = ?, checked_at = ?, checked = ? WHERE id = ?", (*noted, new.id))
+
+    def _give_data(self, old: Segment, new: Segment) -> None:
+        self.sums.move(old.id, new.id)
+        self._execute(f"UPDATE datum SET segment = ? WHERE seq IN ({self._seqs_of(old)})", (new.id, old.id))
 
     def note_moved(self, old: Segment) -> None:
         """Record a generation that is moved to another folder, so that its file loses its name after the commit."""
@@ -360,7 +344,6 @@ class Transaction(AtomicChange):
         self._execute("INSERT INTO moved VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def forget_moved(self, generations: Iterable[int]) -> None:
-        """Forget moved generations whose files have lost their names."""
         self._execute_many("DELETE FROM moved WHERE generation = ?", ((each,) for each in generations))
 
     def set_names(self, names: Iterable[tuple[str, str]]) -> None:
@@ -369,17 +352,16 @@ class Transaction(AtomicChange):
         self._execute("UPDATE segment SET name = substr(name, 2) WHERE name GLOB '/*'")
 
     def deleted_from(self) -> list[Segment]:
-        """Return the segments from which this transaction has counted data as deleted."""
         return [self.segment(id_) for id_ in self._deleted]
 
     def set_places(self, places: Iterable[tuple[int, int, int]]) -> None:
         """Set the segments and the offsets of data: (generation, offset, seq)."""
         places = [*places]
-        select, values = "SELECT value FROM json_each(?)", (json.dumps([seq for *_, seq in places]),)
+        seqs = (json.dumps([seq for *_, seq in places]),)
         with sqlite_errors(self.directory):
-            self.sums.remove_rows(select, values)
+            self.sums.remove_rows(_SEQS, seqs)
             self._execute_many("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)
-            self.sums.add_rows(select, values)
+            self.sums.add_rows(_SEQS, seqs)
 
     def relocate(self, old: Segment, new: Segment, places: Iterable[tuple[int, int, int]]) -> int:
         """Set the places of data in the next generation of their segment: (seq, old offset, new offset).
@@ -395,7 +377,7 @@ class Transaction(AtomicChange):
 
     def resize(self, segment: Segment, sizes: Iterable[tuple[int, int]]) -> None:
         """Set the sizes of data in a segment: (seq, size)."""
-        self.recount(segment)
+        self._recounted.append(segment)
         sql = "UPDATE datum SET size = ? WHERE seq = ? AND segment = ?"
         self._execute_many(sql, ((size, seq, segment.id) for seq, size in sizes))
 
@@ -415,7 +397,7 @@ class Transaction(AtomicChange):
         moved = self._execute(sql, (new.id, old.id)).rowcount
         sql = f"UPDATE main.datum SET size = resized.size FROM {schema}.resized WHERE datum.seq = resized.seq"
         if self._execute(f"{sql} AND datum.segment = ?", (new.id,)).rowcount:
-            self.recount(new)
+            self._recounted.append(new)
         self._execute(f'INSERT INTO main.block SELECT ?, "offset", position, stored FROM {schema}.block', (new.id,))
         return moved if moved == count else -1
 
@@ -454,9 +436,7 @@ class Transaction(AtomicChange):
 
     def block_at(self, segment: Segment, offset: int) -> Block | None:
         """Return the block of a compressed segment that contains an offset; None if none begins before it."""
-        sql = (
-            "SELECT offset, position, stored FROM block WHERE segment = ? AND offset <= ? ORDER BY offset DESC LIMIT 1"
-        )
+        sql = "SELECT offset, position, stored FROM block WHERE segment = ? AND offset <= ? ORDER BY 1 DESC LIMIT 1"
         return next(map(Block._make, self._rows(sql, (segment.id, offset))), None)
 
     def forget_blocks(self, segment: Segment) -> None:
@@ -483,9 +463,8 @@ class Transaction(AtomicChange):
 
     def duplicate_of(self, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the row of `datum` that a row duplicates; None if it duplicates nothing."""
-        columns = self.schema
-        rows = self._rows(columns.find.duplicate, columns.key_of(row)) if columns.find.duplicate else []
-        return rows[0] if rows else None
+        find = self.schema.find.duplicate
+        return next(iter(self._rows(find, self.schema.key_of(row))), None) if find else None
 
     def held_by(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the row of `datum` because of which a row could not be inserted."""
@@ -500,7 +479,7 @@ class Transaction(AtomicChange):
 
         def between(begin: int, end: int) -> set[int]:
             rows = connection.execute("SELECT start FROM known WHERE start >= ? AND start < ?", (begin, end))
-            return {row[0] for row in rows}
+            return {start for (start,) in rows}
 
         with sqlite_errors(self.directory):
             connection.execute("CREATE TEMP TABLE known (start INTEGER PRIMARY KEY)")  # a rollback drops it
@@ -518,14 +497,11 @@ class Transaction(AtomicChange):
         Args:
             interval: of its data; of a segment that the index knows, the interval grows until it contains this one.
         """
-        end, facts = segment.end, segment.facts
-        values = (end.size, end.length, end.count, end.compressed, end.kind)
-        now = (*values, facts.mtime, facts.inode, facts.tail, facts.checksum, segment.bits)
+        now = (*segment.end, *segment.facts, segment.bits)
         columns = ("size", "length", "count", "compressed", "kind", "mtime", "inode", "tail", "checksum", "unread")
         sets = ", ".join(f"{name} = ?" for name in columns)
-        update = (
-            f'UPDATE segment SET {sets}, "begin" = min("begin", ?), "end" = max("end", ?) WHERE id = ? AND name = ?'
-        )
+        grow = '"begin" = min("begin", ?), "end" = max("end", ?)'
+        update = f"UPDATE segment SET {sets}, {grow} WHERE id = ? AND name = ?"
         if self._execute(update, (*now, interval.begin, interval.end, segment.id, segment.name)).rowcount == 0:
             insert = (
                 f'INSERT INTO segment ({", ".join(columns)}, id, name, format, "begin", "end", deleted, summed)'
@@ -563,17 +539,30 @@ class Transaction(AtomicChange):
         self._execute("DROP TABLE place")
         return deleted
 
-    def _subtract(self, select: str, values: Sequence[Any]) -> None:
-        """Subtract the rows with the seqs that a SELECT returns from the sums. Call it before they are removed."""
+    def _delete(
+        self, select: str, values: Sequence[Any], limit: int | None = None, why: Removal = Removal.DELETED
+    ) -> int:
+        """Remove the data with the seqs that a SELECT returns, or up to `limit` of them; note that and why."""
+        first, seqs = self.counters.seq, []
+        if limit is not None:
+            seqs = sorted(seq for (seq,) in self._rows(f"{select} LIMIT {limit}", values))
+            select, values = _SEQS, (json.dumps(seqs),)
+        if why is Removal.LOST:
+            self.note_lost(select, values)
+        if limit is None:
+            select, values = self.note_deletions(select, values)
+            self.count_deleted(select, values)
+            removed = self._delete_rows(select, values)
+        else:
+            self.drop_rows(seqs)
+            self.note_deleted(seqs)
+            removed = len(seqs)
+        self.note_why(first, removed, why)
+        return removed
+
+    def _delete_rows(self, select: str, values: Sequence[Any]) -> int:
         with sqlite_errors(self.directory):
             self.sums.remove_rows(select, values)
-
-    def _delete(self, select: str, values: Sequence[Any], limit: int | None = None) -> int:
-        if limit is not None:
-            return self._delete_some(select, values, limit)
-        select, values = self.note_deletions(select, values)
-        self.count_deleted(select, values)
-        self._subtract(select, values)
         return self._execute(f"DELETE FROM datum WHERE seq IN ({select})", values).rowcount
 
     def _ids_of(self, values: list[Any]) -> list[int]:

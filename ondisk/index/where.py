@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 from ondisk.datum import METADATA, NO_METADATA
 from ondisk.errors import MatchError, shown
-from ondisk.index.columns import MISSING, Columns
 from ondisk.index.connection import Connection
+from ondisk.index.tables import MISSING, Columns
 from ondisk.matcher import (
     And,
     Compare,
@@ -65,7 +65,6 @@ class StoredMetadata:
         connection.create_function(MATCHES, 5, self._matches)
 
     def number(self, condition: Undeclared) -> int:
-        """Return the number by which a statement names a condition."""
         return self.conditions.setdefault(condition, len(self.conditions))
 
     def take_error(self) -> BaseException | None:
@@ -143,11 +142,7 @@ class _Stored(Expression):
 
 
 def check_size(tree: Expression) -> None:
-    """Raise unless a tree is small enough for SQLite.
-
-    Raises:
-        MatchError: it has too many parts or values, or is nested too deep; the hint says what to do instead.
-    """
+    """Raise MatchError if a tree has too many parts or values for SQLite, or is nested too deep."""
     parts = values = deepest = 0
     for node, depth in nodes(tree):
         parts += 1
@@ -167,11 +162,7 @@ def check_size(tree: Expression) -> None:
 
 
 def check_fields(tree: Expression, columns: Columns) -> None:
-    """Raise unless the index has all fields that a tree names.
-
-    Raises:
-        MatchError: it does not have one; the message names it.
-    """
+    """Raise MatchError unless the index has all fields that a tree names."""
     for node, _ in nodes(tree):
         if isinstance(node, Undeclared):
             if node.name in columns.kinds:
@@ -252,11 +243,7 @@ def _equality(tree: Expression) -> tuple[str, Scalar] | None:
 
 
 def check_declared(tree: Expression) -> None:
-    """Raise if a tree names metadata that are not declared, for Spark.
-
-    Raises:
-        MatchError: it does.
-    """
+    """Raise MatchError if a tree names metadata that are not declared."""
     for name in undeclared_in(tree):
         hint = f"Declare {shown(name)} in dataset.toml, and run `ondisk migrate`."
         raise MatchError(f"Spark cannot select by {shown(METADATA + name)}, which is not declared", hint=hint)

@@ -46,9 +46,9 @@ from ondisk.filesystem import Directory, ReadableFile, WritersLock
 from ondisk.formats import find
 from ondisk.formats.described import HasItems
 from ondisk.index import INDEX, Index
-from ondisk.index.columns import REVISION
 from ondisk.index.rebuild import Old, Place, Rebuilt, back_up, clear, in_conflict, old
 from ondisk.index.swap import LOGS, move_log, swap_in
+from ondisk.index.tables import REVISION
 from ondisk.index.take_over import Taken, TakeOver
 from ondisk.index.tide import TIDE, State, announce
 from ondisk.maintenance import old_archives

@@ -12,8 +12,7 @@ from ondisk.errors import IndexCorrupt, InvalidInput, NeedsMigration, OndiskErro
 from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.index import INDEX, tide
-from ondisk.index.rebuild import renew
-from ondisk.index.recover import damage_of, free_name, recover
+from ondisk.index.recover import damage_of, free_name, recover, renew
 from ondisk.index.tide import HIGHEST, Exchanged, TideMark
 from ondisk.maintenance import old_archives
 from ondisk.maintenance.known import all_known

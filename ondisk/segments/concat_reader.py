@@ -111,8 +111,7 @@ class ConcatReader:
         opened = self._files.get(generation)
         if opened is None or not opened.is_verified(offset + size):
             return None
-        content = opened.file.read(offset, size)
-        if len(content) < size:
+        if len(content := opened.file.read(offset, size)) < size:
             return None
         return content if opened.sealer is None else self._unsealed(opened, offset, content)
 
@@ -138,7 +137,6 @@ class ConcatReader:
         self._files.pop(generation, None)
 
     def keep_open(self, most: int) -> None:
-        """Keep at most so many files open from now on."""
         self.most = min(self.most, most)
 
     def close(self) -> None:
@@ -157,7 +155,6 @@ class ConcatReader:
         return self._verified(generation, name, committed).file
 
     def _verified(self, generation: int, name: str, committed: Committed) -> _Open:
-        """Return the open file of a generation, after comparing it with the committed bytes."""
         opened = self._files.get(generation)
         if opened is not None and opened.verify(committed):
             return opened

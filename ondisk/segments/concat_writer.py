@@ -163,7 +163,6 @@ class ConcatWriter:
         return Start(laid, is_touched=True, has_unknown=has_unknown, is_found=True, checksum=checksum)
 
     def clear(self, name: str, generation: int) -> None:
-        """Remove what a crash left at the hidden name of a new generation."""
         self._directory.discard(hidden(name, generation))
 
     @contextlib.contextmanager
@@ -237,12 +236,10 @@ class ConcatWriter:
             self._directory.sync(parent)
 
     def appended(self, name: str) -> tuple[End, list[Block], Facts]:
-        """Return where a segment ends now, its new blocks, and the facts of its file."""
         append = self._appends[name]
         return append.end, append.blocks, append.facts
 
     def reveal(self) -> None:
-        """Give the files of new segments their names, after the commit."""
         reveal(self._directory, ((name, each.generation) for name, each in self._appends.items() if each.path != name))
 
     def undo(self) -> None:
@@ -268,7 +265,6 @@ class ConcatWriter:
         self.close()
 
     def close(self) -> None:
-        """Close all files; `undo` opens them again."""
         for append in self._appends.values():
             if append.file is not None:
                 append.file.close()
@@ -307,7 +303,6 @@ class ConcatWriter:
 
 
 def _sealer_to_append(layout: Layout, file: WritableFile, name: str, end: End) -> Sealer | None:
-    """Return what encrypts new data at the end of a segment; None if it is plain."""
     try:
         return layout.sealer(file, name, end)
     except OndiskError as error:

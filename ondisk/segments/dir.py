@@ -51,7 +51,7 @@ from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.segment import Damage, End, Facts, ScanResult
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen, changed, drop_oldest, facts_of, missing, restore_or_salvage, tail_of
-from ondisk.segments.generations import LOOKS, discard_marks, hidden, kept, mark_moved, retire
+from ondisk.segments.generations import LOOKS, hidden, kept, mark_moved
 from ondisk.segments.places import elsewhere
 
 SEQUENCE = ".sequence"
@@ -76,7 +76,6 @@ BesideOf: TypeAlias = Callable[[bytes], bytes]
 
 
 def file_name(name: str, number: int) -> str:
-    """Return the name of a segment's file, relative to its directory."""
     return f"{number:06}.{name.rpartition('.')[2]}"
 
 
@@ -87,7 +86,6 @@ def number_of(name: str, file: str) -> int | None:
 
 
 def open_directory(directory: Directory, name: str) -> Directory:
-    """Open the directory of a segment; raise SegmentMissing if it does not exist."""
     try:
         return directory.inside(name)
     except FileNotFoundError:
@@ -108,7 +106,6 @@ def read_sequence(folder: Directory) -> int | None:
 
 
 def write_sequence(folder: Directory, number: int) -> None:
-    """Write the last number used to `.sequence`, and sync it."""
     folder.separate(SEQUENCE, SEQUENCE + COPY)
     try:
         file = folder.open_to_write(SEQUENCE)
@@ -209,13 +206,11 @@ def scan(folder: Directory, name: str, describe: Describe) -> Iterator[ScanResul
 
 
 def entries_of(folder: Directory, name: str) -> dict[int, Entry]:
-    """Return the files of a segment, by their numbers."""
     numbers = ((number_of(name, each.name), each) for each in folder.entries() if each.kind == "file")
     return {number: each for number, each in numbers if number is not None}
 
 
 def files_of(folder: Directory, name: str) -> dict[int, int]:
-    """Return the number and size of each file of a segment."""
     return {number: each.size for number, each in entries_of(folder, name).items()}
 
 
@@ -231,7 +226,6 @@ def verify_file(folder: Directory, file: str, entry: MetadataEntry) -> None:
 
 
 def is_whole(folder: Directory, file: str, entry: MetadataEntry) -> bool:
-    """Read a file, and return whether it matches its entry."""
     with contextlib.suppress(FrameCorrupt):
         verify_file(folder, file, entry)
         return True
@@ -239,7 +233,6 @@ def is_whole(folder: Directory, file: str, entry: MetadataEntry) -> bool:
 
 
 def verify(checksum: int, wanted: int) -> None:
-    """Raise FrameCorrupt unless a file has the checksum in its entry."""
     if checksum != wanted:
         raise FrameCorrupt(f"its checksum is {checksum:#010x} instead of {wanted:#010x}")
 
@@ -253,7 +246,6 @@ class MetadataEntry(NamedTuple):
 
 
 def encode_entry(number: int, size: int, checksum: int, beside: bytes) -> bytes:
-    """Return the content of a file's entry."""
     return _BEGIN.pack(number, size, checksum) + beside
 
 
@@ -276,7 +268,6 @@ class MetadataFile:
 
     @classmethod
     def of(cls, folder: Directory, name: str = METADATA) -> MetadataFile | None:
-        """Open the `.metadata` of a segment; return None if it does not exist."""
         try:
             return cls(folder.open_to_read(name))
         except FileNotFoundError:
@@ -323,12 +314,10 @@ class MetadataFile:
         return iter(self._spans)
 
     def frame(self, number: int) -> bytes:
-        """Return the entry of a file as a frame."""
         position, size, _ = self._spans[number]
         return self._file.read(position, size)
 
     def has_size(self, number: int, size: int) -> bool:
-        """Return whether there is an entry for a file of this size."""
         try:
             return number in self and self.get(number).size == size
         except FrameCorrupt:
@@ -339,7 +328,7 @@ class MetadataFile:
         return self._spans[number][2]
 
     def get(self, number: int) -> MetadataEntry:
-        """Return the entry of a file; raise KeyError without one, or FrameCorrupt if it is damaged."""
+        """Return the entry of a file; raise KeyError without one, FrameCorrupt if it is damaged."""
         content = bytes(frame.decode(self.frame(number)))
         _, size, checksum = _BEGIN.unpack_from(content)
         return MetadataEntry(size, checksum, content[_BEGIN.size :])
@@ -430,7 +419,6 @@ def seen_with_files(folder: Directory, facts: Facts, size: int, stats: int | Non
 
 
 def facts_in(folder: Directory, name: str, end: End) -> Facts:
-    """Return the facts of a segment's directory; see `seen_in`."""
     sequence, tail = folder.stat(SEQUENCE), None
     with contextlib.suppress(FileNotFoundError):
         tail = tail_of(folder.open_to_read(METADATA), end.size, range(0))
@@ -518,35 +506,16 @@ def discard_folder(directory: Directory, name: str, path: str) -> None:
     directory.remove_directory(path)
 
 
-def recover_folders(
-    directory: Directory,
-    name: str,
-    generations: list[int],
-    current: tuple[int, Committed] | None,
-    *,
-    has_no_older_readers: bool,
-    trusted: bool,
-) -> list[int]:
-    """Finish what a crash interrupted with one segment; return its generations that are still needed."""
-    discard_marks(directory, name, generations)
-    generations = [generation for generation in generations if directory.stat(hidden(name, generation)) is not None]
-    known = None if current is None else current[0]
-    if current is not None and known in generations:
-        complete_folder(directory, name, *current)
-    others = [generation for generation in generations if generation != known]
-    if not has_no_older_readers or not trusted:
-        return others
-    for generation in others:
-        alias = hidden(name, generation)
-        if retire(directory, name, generation):
-            continue
-        discard_folder(directory, name, alias)
-        if directory.stat(alias) is not None:
-            why = "files that are not the segment's were in its directory, which was removed"
-            quarantine.keep(directory, alias, verb="repack", why=why, of=name)
-    discard_marks(directory, name, others)
-    return []
+def drop_folder(directory: Directory, name: str, path: str) -> None:
+    """Remove the directory of a generation; if it contains other files, those go to quarantine with it."""
+    discard_folder(directory, name, path)
+    if directory.stat(path) is not None:
+        why = "files that are not the segment's were in its directory, which was removed"
+        quarantine.keep(directory, path, verb="repack", why=why, of=name)
 
+
+FOLDERS = complete_folder, drop_folder
+"""How `ondisk.segments.generations.recover` finishes and removes generations of dir segments."""
 
 Known: TypeAlias = Callable[[], Committed]
 
@@ -616,19 +585,13 @@ class DirReader:
         return content
 
     def beside(self, generation: int, name: str, known: Known, number: int) -> bytes:
-        """Return reftime and metadata of one file, as the format wrote them.
-
-        Raises:
-            SegmentMissing: the segment is not on disk.
-            SegmentCorrupt: the file's entry is missing or damaged.
-        """
+        """Return reftime and metadata of one file, as the format wrote them; raise as `read`."""
         try:
             return self._entries_with(generation, name, known, number).get(number).beside
         except FrameCorrupt as error:
             raise self._unreadable(name, number, error.message) from None
 
     def keep_open(self, most: int) -> None:
-        """Keep at most so many folders open from now on."""
         self._most = min(self._most, most)
 
     def close(self) -> None:
@@ -666,7 +629,6 @@ class DirReader:
         return self.folder_of(generation, name, known).open_to_read(file)
 
     def _inside(self, name: str) -> Directory | None:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return self._directory.inside(name)
-        except FileNotFoundError:
-            return None
+        return None

@@ -57,7 +57,6 @@ class _Append:
     facts: Facts = field(default_factory=Facts)
 
     def count(self, number: int, found: os.stat_result | None) -> None:
-        """Add a file to the checksum of stats."""
         assert found is not None
         if self.stats is not None:
             self.stats = int(extend(self.stats, stat_of(number, found.st_size, found.st_mtime_ns, found.st_ino)))
@@ -226,7 +225,6 @@ class DirWriter:
             self._directory.sync(parent)
 
     def appended(self, name: str) -> tuple[End, list[Block], Facts]:
-        """Return as `ConcatWriter.appended`, after `sync`; files have no blocks."""
         append = self._appends[name]
         return End(append.size, append.next), [], append.facts
 
@@ -300,14 +298,7 @@ class FileWriter:
         self._append = append
 
     def add(self, payloads: Sequence[bytes], beside: Sequence[bytes]) -> None:
-        """Write data; their entries are written by `DirWriter.sync`.
-
-        Args:
-            beside: reftime and metadata of each, as the format wrote them.
-
-        Raises:
-            FileExistsError: one of the files exists already.
-        """
+        """Write data; `DirWriter.sync` writes `beside`, the content of their entries. Never overwrites a file."""
         append = self._append
         for payload, each in zip(payloads, beside, strict=True):
             number = append.next

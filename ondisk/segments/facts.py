@@ -185,33 +185,24 @@ def changed(directory: Directory, name: str, *, is_refused: bool = False) -> Seg
 
 
 def restore_or_salvage(directory: Directory, name: str) -> str:
-    """Return the hint of an error about a damaged segment."""
     inner = os.path.relpath(directory.path / name, directory.path)
     whole = command("fix", directory.path, "--salvage", inner, "--yes")
     return f"Restore the file from a backup; or {whole} keeps what is whole of it."
 
 
 def missing(directory: Directory, name: str) -> SegmentMissing:
-    """Return the error for a segment that is not on disk."""
     how = f"{command('fix', directory.path, '--yes')} removes them from the index, or says why not"
     hint = f"Mount its disk, or restore it from a backup. If its data are lost, {how}."
     return SegmentMissing(f"{directory.path / name} is in the index but not on disk", hint=hint, segment=name)
 
 
 def too_short(directory: Directory, name: str, size: int, wanted: int) -> SegmentCorrupt:
-    """Return the error for a file that ends before bytes that the index knows."""
-    path = directory.path / name
-    return SegmentCorrupt(
-        f"{path} ends at byte {size}, but the index has data up to byte {wanted}",
-        hint=restore_or_salvage(directory, name),
-        segment=name,
-        size=size,
-        wanted=wanted,
-    )
+    message = f"{directory.path / name} ends at byte {size}, but the index has data up to byte {wanted}"
+    hint = restore_or_salvage(directory, name)
+    return SegmentCorrupt(message, hint=hint, segment=name, size=size, wanted=wanted)
 
 
 def located(error: OndiskError, place: object) -> OndiskError:
-    """Return the same error with the place before its message."""
     return type(error)(f"{place}: {error.message}", hint=error.hint, **error.context)
 
 

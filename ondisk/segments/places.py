@@ -44,9 +44,8 @@ class Identity(NamedTuple):
 
     def during(self, interval: Interval | None) -> Identity:
         """Return it with another interval; None for no segments."""
-        return (
-            self._replace(begin=0, end=0) if interval is None else self._replace(begin=interval.begin, end=interval.end)
-        )
+        begin, end = (0, 0) if interval is None else (interval.begin, interval.end)
+        return self._replace(begin=begin, end=end)
 
 
 class Place(NamedTuple):
@@ -64,7 +63,6 @@ class Place(NamedTuple):
 
     @property
     def is_offline(self) -> bool:
-        """Whether somebody has said that it is away for long."""
         return self.identity is not None and self.identity.is_offline
 
 
@@ -137,7 +135,6 @@ def elsewhere(directory: Directory, segment: str) -> Iterator[str]:
 
 
 def outside(name: str) -> str:
-    """Return the name of the file of a place on the dataset's own disk."""
     return f"{name.removesuffix('/')}{PLACE}"
 
 
@@ -150,7 +147,6 @@ def twins(directory: Directory, segment: str) -> Iterator[str]:
 
 
 def closed(directory: Directory) -> dict[str, Place]:
-    """Return the places that are away or offline, by name."""
     return {name: each for name, each in places(directory).items() if each.why_away is not None}
 
 
@@ -185,7 +181,6 @@ def begin(directory: Directory, name: str) -> None:
 
 
 def new_identity() -> Identity:
-    """Return the identity of a place that has none."""
     import uuid
 
     return Identity(str(uuid.uuid4()))
@@ -212,7 +207,6 @@ def rename(directory: Directory, renamed: Mapping[str, str]) -> None:
 
 
 def forget(directory: Directory, name: str) -> None:
-    """Remove the identity of a place from the dataset's disk."""
     directory.discard(outside(name))
     directory.sync(ARCHIVE)
 

@@ -131,13 +131,9 @@ def link(directory: Directory, name: str, *, verb: str, why: str, of: str | None
     """Put a second name of a file or folder into quarantine, and return the name of the item; `name` stays.
 
     For a file in whose place another one is renamed later. A folder becomes a folder of second names. What cannot have
-    a second name is copied.
+    a second name is copied; raises StorageError if it cannot be copied either.
 
     Durability: syncs the record, the copies if there are any, and the directory of the item.
-
-    Raises:
-        FileNotFoundError: nothing has this name.
-        StorageError: something cannot be linked, and is not a regular file that could be copied.
     """
     record = _record_of(directory, name, of, verb, why)
     with _reserved(directory, record) as item, _staged(directory, item) as staged:
@@ -406,9 +402,7 @@ def _is_dir_segment(directory: Directory, name: str) -> bool:
 
 def _found(directory: Directory, folder: str) -> Iterator[Entry]:
     """Yield the items in one quarantine, in order of names, and so of times."""
-    for entry in directory.entries(folder):
-        if _is_item(entry.name):
-            yield entry
+    return (entry for entry in directory.entries(folder) if _is_item(entry.name))
 
 
 def _is_item(last: str) -> bool:

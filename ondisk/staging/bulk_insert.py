@@ -23,8 +23,8 @@ from operator import itemgetter
 from typing import Any
 
 from ondisk.errors import StateError
-from ondisk.index.columns import UNIQUE
 from ondisk.index.precedence import Precedence
+from ondisk.index.tables import UNIQUE
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Block
 from ondisk.staging.rows import Piece
@@ -126,7 +126,6 @@ class Incoming:
         self.first = self._transaction.take_seqs(self.count).start
 
     def place(self, placed: Iterable[Placed]) -> None:
-        """Set where pieces are to be stored."""
         rows = ((each.piece, each.segment, each.shift, each.padding) for each in placed)
         self._execute_many("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", rows)
 
@@ -160,8 +159,7 @@ class Incoming:
 
     def settle(self, precedence: Precedence) -> int:
         """Let skipped rows replace those that they duplicate, and return how many did, as if one after another."""
-        keys, mine = self._columns.keys_of("datum"), self._columns.keys_of("a")
-        equal = " AND ".join(f"{key} = {own}" for key, own in zip(keys, mine, strict=True))
+        mine, equal = self._columns.keys_of("a"), self._equal()
         names = ", ".join(self._columns.of_table["datum"])
         execute = self._execute
         self._select_skipped()
@@ -187,13 +185,16 @@ class Incoming:
     def has_duplicates_in(self, segments: Iterable[int]) -> bool:
         """Return whether a row that is not in the index duplicates a datum of some segments, given by their ids."""
         self._select_skipped()
-        keys, mine = self._columns.keys_of("datum"), self._columns.keys_of("a")
-        equal = " AND ".join(f"{key} = {own}" for key, own in zip(keys, mine, strict=True))
         sql = (
-            f"SELECT 1 FROM temp.again AS a CROSS JOIN main.datum ON {equal}"
+            f"SELECT 1 FROM temp.again AS a CROSS JOIN main.datum ON {self._equal()}"
             " WHERE datum.segment IN (SELECT value FROM json_each(?)) LIMIT 1"
         )
         return self._execute(sql, (json.dumps([*segments]),)).fetchone() is not None
+
+    def _equal(self) -> str:
+        """Return the condition that a row of `again` and one of the index have the same unique values."""
+        keys = zip(self._columns.keys_of("datum"), self._columns.keys_of("a"), strict=True)
+        return " AND ".join(f"{key} = {own}" for key, own in keys)
 
     def _select_skipped(self) -> None:
         """Copy the rows that are not in the index to `temp.again`."""
@@ -346,10 +347,8 @@ class Incoming:
         return f"d.seq + {self.first - 1 + file.seqs}"
 
     def _value(self, file: _File, name: str) -> str:
-        own = f"d.f_{name}"
-        return (
-            f"(SELECT value FROM {file.schema}.value WHERE id = {own})" if self._columns.kinds[name].interned else own
-        )
+        values = f"(SELECT value FROM {file.schema}.value WHERE id = d.f_{name})"
+        return values if self._columns.kinds[name].interned else f"d.f_{name}"
 
     def _drop_older(self, precedence: Precedence, mine: list[str], equal: str) -> None:
         """Remove from `again` the rows that are older than a row before them, or than one in the index."""

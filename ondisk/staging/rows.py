@@ -33,8 +33,8 @@ from zlib_ng.zlib_ng import crc32
 from ondisk.datum import FieldType
 from ondisk.filesystem import Closing, Directory
 from ondisk.formats import Batch
-from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import SQLITE_ERRORS, sqlite_errors
+from ondisk.index.tables import insert_rows, stored_columns
 from ondisk.segment import Block, Damage, End, ScanResult
 from ondisk.staging.jobs import Changed, create_staged
 
@@ -80,7 +80,6 @@ class StagedFile:
 
     @classmethod
     def of(cls, directory: Directory, name: str) -> StagedFile:
-        """Describe a file that is finished."""
         return cls(name, _checksum(directory, name))
 
     def verify(self, directory: Directory) -> None:
@@ -93,7 +92,6 @@ class StagedFile:
             raise Changed
 
     def discard(self, directory: Directory) -> None:
-        """Remove the file, if it is still there."""
         with contextlib.suppress(FileNotFoundError):
             directory.unlink(self.name)
 
@@ -156,7 +154,6 @@ class StagedRows(Closing):
         self._add_rows("INSERT INTO resized VALUES (?, ?)", sizes)
 
     def save_blocks(self, blocks: Iterable[Block]) -> None:
-        """Add blocks of a segment that is rewritten."""
         self._add_rows("INSERT INTO block VALUES (0, ?, ?, ?)", blocks)
 
     def _add_rows(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
@@ -180,11 +177,9 @@ class StagedRows(Closing):
 
     @property
     def count(self) -> int:
-        """How many data were added."""
         return self._seq
 
     def finish(self) -> None:
-        """Commit the rows, and close the file."""
         with sqlite_errors(self._directory):
             self._connection.execute("COMMIT")
         self.close()

@@ -112,7 +112,6 @@ class Stage:
         self._rows.add(batch, pieces, offsets)
 
     def finish(self, mark: Mark | None = None) -> FinishedStage:
-        """Finish the stage, so that it can be committed."""
         self._rows.finish()
         self._finished = True
         return FinishedStage(self._name, self._rows.count, dump(self._config), mark)

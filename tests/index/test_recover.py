@@ -9,9 +9,8 @@ from contextlib import ExitStack, closing
 import pytest
 
 from ondisk.config import DatasetConfig
-from ondisk.index.columns import Columns
 from ondisk.index.recover import _copy_tables
-from ondisk.index.tables import Tables
+from ondisk.index.tables import Columns
 
 CONFIG = DatasetConfig(format="vm2", step="daily")
 
@@ -21,7 +20,7 @@ def both() -> Iterator[tuple[sqlite3.Connection, sqlite3.Connection]]:
     with ExitStack() as stack:
         source, index = (stack.enter_context(closing(sqlite3.connect(":memory:"))) for _ in range(2))
         for connection in (source, index):
-            for statement in Tables(CONFIG).create_statements():
+            for statement in Columns(CONFIG).create_statements():
                 connection.execute(statement)
         source.executemany("INSERT INTO done VALUES ('folder', ?)", [(f"{number:080}",) for number in range(999)])
         yield source, index

@@ -6,8 +6,7 @@ import kit
 import pytest
 
 from ondisk import DatasetConfig
-from ondisk.index.columns import REVISION, Columns
-from ondisk.index.tables import Tables
+from ondisk.index.tables import REVISION, Columns
 
 # An item is stored as a text is.
 EVERY_TYPE = {name: kind for name, kind in kit.EVERY_TYPE.items() if kind != "item"}
@@ -15,10 +14,6 @@ EVERY_TYPE = {name: kind for name, kind in kit.EVERY_TYPE.items() if kind != "it
 
 def config_of(**values):
     return DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": EVERY_TYPE} | values)
-
-
-def tables_of(**values):
-    return Tables(config_of(**values))
 
 
 def columns_of(**values):
@@ -33,7 +28,7 @@ def made():
     def make(**values):
         connection = sqlite3.connect(":memory:", isolation_level=None)
         connections.append(connection)
-        for statement in tables_of(**values).create_statements():
+        for statement in columns_of(**values).create_statements():
             connection.execute(statement)
         return connection
 

@@ -7,9 +7,8 @@ import pytest
 
 from ondisk import DatasetConfig
 from ondisk.errors import MatchError
-from ondisk.index.columns import Columns
 from ondisk.index.connection import Connection
-from ondisk.index.tables import Tables
+from ondisk.index.tables import Columns
 from ondisk.index.where import add_functions, check_fields, check_size, condition, resolve, without_functions
 from ondisk.matcher import (
     And,
@@ -55,7 +54,7 @@ HOSTILE = [
 @pytest.fixture
 def connection():
     connection = sqlite3.connect(":memory:", isolation_level=None, factory=Connection)
-    for statement in Tables(CONFIG).create_statements():
+    for statement in Columns(CONFIG).create_statements():
         connection.execute(statement)
     add_functions(connection)
     yield connection
@@ -143,7 +142,7 @@ def test_of_two_equalities_the_rarer_one_is_searched(rare, common, kind):
     columns = Columns(config)
     tree = And((Compare("area", "=", "a"), Compare("product", "=", "p" if kind == "text" else 2)))
     with closing(sqlite3.connect(":memory:", isolation_level=None, factory=Connection)) as connection:
-        for statement in Tables(config).create_statements():
+        for statement in Columns(config).create_statements():
             connection.execute(statement)
         intern(connection, "a", "p")
         ids = {"area": 1, "product": 2}
@@ -268,7 +267,7 @@ def test_conditions_on_texts_need_no_function_where_ids_replace_them(tree, expec
     )
     columns = Columns(config)
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as plain:
-        for statement in Tables(config).create_statements():
+        for statement in Columns(config).create_statements():
             plain.execute(statement)
         intern(plain, "GRIB1,105,2", "GRIB1,105,10", "GRIB2S,1,0,0", "a,b", b"GRIB1,105")
         insert = (
