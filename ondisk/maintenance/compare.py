@@ -319,9 +319,11 @@ class Comparison:
         return is_encrypted
 
 
-def damaged(compared: Compared, format: Format, remedy: str) -> str:
-    """Return a sentence about what is damaged."""
+def damaged(compared: Compared, format: Format, remedy: str) -> str | None:
+    """Return a sentence about what is damaged; None if nothing is."""
     damage = compared.damage
+    if not damage.count:
+        return None
     found = counted(damage.size, format.unit, "is") if damage.size else counted(damage.count, "datum", "is")
     return f"{found} damaged, {damage.text('; ')}; {remedy}"
 
@@ -375,8 +377,8 @@ def _sentences(outcome: Outcome) -> Iterator[str]:
         yield outcome.read_again
     if outcome.is_exposed:
         yield "it is not encrypted: whoever wrote it needed no key"
-    if compared.damage.count:
-        yield damaged(compared, subject.format, outcome.remedy)
+    if (damage := damaged(compared, subject.format, outcome.remedy)) is not None:
+        yield damage
     if outcome.returned:
         how = _DELETE_EXTRA if subject.access.config.replica else _DELETE_AGAIN
         read = counted(outcome.returned, "datum", "was")
