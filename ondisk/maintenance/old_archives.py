@@ -235,16 +235,14 @@ def away(known: Iterable[Known], uuids: Collection[str], offline: Mapping[str, S
         offline: the archives of which only a summary is there, by name: the name of the archive, or another one if the
             interval of its data is in that of the archive.
     """
-    missing = [
-        each for each in known if each.interval is not None and each.uuid not in uuids and each.name not in offline
-    ]
     names = {each.name for each in known}
     others = [each.interval for name, each in offline.items() if name not in names]
-    return [each for each in missing if not any(_contains(each.interval, other) for other in others)]
-
-
-def _contains(one: Interval | None, other: Interval) -> bool:
-    return one is not None and one.begin <= other.begin and other.end <= one.end
+    return [
+        each
+        for each in known
+        if (mine := each.interval) is not None and each.uuid not in uuids and each.name not in offline
+        if not any(mine.begin <= other.begin and other.end <= mine.end for other in others)
+    ]
 
 
 def summaries(directory: Directory) -> dict[str, Summary]:
