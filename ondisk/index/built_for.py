@@ -73,7 +73,6 @@ def check_rules(connection: sqlite3.Connection, directory: Directory) -> None:
 
 
 def _values(connection: sqlite3.Connection, directory: Directory) -> dict[str, Any]:
-    """Return what an index was built for."""
     try:
         ((text,),) = connection.execute("SELECT config FROM dataset").fetchall()
         return dict(json.loads(text))

@@ -154,15 +154,15 @@ def connect_to_main(directory: Directory) -> Connection:
 
 
 def connect_to_next(directory: Directory) -> Connection:
-    """Open the index that waits to replace the old one, and write nothing; errors of SQLite are not translated.
-
-    Raises:
-        StorageError: it is not a regular file.
-    """
+    """Open the index that waits to replace the old one, and write nothing; errors of SQLite are not translated."""
     connection = _connect(directory, "mode=ro&immutable=1", NEXT)
-    for setting in ("trusted_schema=0", "query_only=1", "mmap_size=0"):
-        connection.execute(f"PRAGMA {setting}").fetchone()
+    pragmas(connection, "trusted_schema=0", "query_only=1", "mmap_size=0")
     return connection
+
+
+def pragmas(connection: sqlite3.Connection, *settings: str) -> None:
+    for setting in settings:
+        connection.execute(f"PRAGMA {setting}").fetchone()
 
 
 def connect_to_damaged(directory: Directory) -> Connection:
@@ -175,8 +175,7 @@ def connect_to_damaged(directory: Directory) -> Connection:
         try:
             connection = _connect(directory, options)
             try:
-                for setting in ("writable_schema=1", "trusted_schema=0", "query_only=1", "mmap_size=0"):
-                    connection.execute(f"PRAGMA {setting}").fetchone()
+                pragmas(connection, "writable_schema=1", "trusted_schema=0", "query_only=1", "mmap_size=0")
                 connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             except BaseException:
                 connection.close()

@@ -287,3 +287,13 @@ def _time_as_text(column: str) -> str:
     rest = f"(({column} % 1000000 + 1000000) % 1000000)"
     second = f"strftime('%Y-%m-%dT%H:%M:%S', ({column} - {rest}) / 1000000, 'unixepoch')"
     return f"{second} || iif({rest}, printf('.%06d', {rest}), '') || 'Z'"
+
+
+def begin_of(column: str, unit: int) -> str:
+    """Return the SQL of the begin of the unit that contains a time, both in microseconds; SQLite's % has its sign."""
+    return f"{column} - (({column} % {unit}) + {unit}) % {unit}"
+
+
+def formatted(column: str, form: str) -> str:
+    """Return the SQL of the text of a time in microseconds, as `strftime` writes it."""
+    return f"strftime('{form}', ({begin_of(column, 1_000_000)}) / 1000000, 'unixepoch')"

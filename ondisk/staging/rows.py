@@ -33,7 +33,7 @@ from zlib_ng.zlib_ng import crc32
 from ondisk.datum import FieldType
 from ondisk.filesystem import Closing, Directory
 from ondisk.formats import Batch
-from ondisk.index.connection import SQLITE_ERRORS, sqlite_errors
+from ondisk.index.connection import SQLITE_ERRORS, pragmas, sqlite_errors
 from ondisk.index.tables import insert_rows, stored_columns
 from ondisk.segment import Block, Damage, End, ScanResult
 from ondisk.staging.jobs import Changed, create_staged
@@ -312,8 +312,7 @@ def _create(directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> 
     connection = sqlite3.connect(directory.path / name, isolation_level=None)
     try:
         with sqlite_errors(directory):
-            for setting in _SETTINGS:
-                connection.execute(f"PRAGMA {setting}").fetchone()
+            pragmas(connection, *_SETTINGS)
             connection.execute("BEGIN")
             for table in _TABLES:
                 connection.execute(f"CREATE TABLE {table} STRICT")
