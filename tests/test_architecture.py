@@ -100,7 +100,6 @@ OUTSIDE = {
     ("index/connection.py", "sqlite3.connect"),
     ("index/index.py", "sqlite3.connect"),
     ("index/rebuild.py", "sqlite3.connect"),  # a temporary file without a name
-    ("index/recover.py", "sqlite3.connect"),
     ("keys.py", "os.open"),  # the key file, which is in no dataset
     ("replication/compare.py", "sqlite3.connect"),  # a temporary file without a name
     ("staging/rows.py", "sqlite3.connect"),

@@ -12,6 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -247,10 +248,15 @@ def _connect(directory: Directory, options: str, name: str = INDEX) -> Connectio
         raise sqlite3.OperationalError(f"{name} is missing")
     for suffix in ("-journal", "-wal", "-shm"):
         directory.regular_file(name + suffix)
-    address = f"file://{quote(os.fsencode(directory.path / name))}?{options}"  # a path need not be UTF-8
+    path = address(directory.path / name, options)
     return sqlite3.connect(
-        address, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
+        path, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
     )
+
+
+def address(path: Path | str, options: str) -> str:
+    """Return the URI of a SQLite file, whose path need not be UTF-8."""
+    return f"file:{quote(os.fsencode(path))}?{options}"
 
 
 def _connect_to_read(directory: Directory, options: str) -> Connection:
