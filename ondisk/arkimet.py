@@ -157,7 +157,6 @@ def _planned(directory: Directory, name: str, config: DatasetConfig) -> Diagnosi
 
 
 def _segments(directory: Directory) -> Iterator[str]:
-    """Yield the names of arkimet's segments, also of those that are packed, and of those in the archive."""
     waiting = ["", *(f"{ARCHIVE}/{name}" for name in directory.folders(ARCHIVE))]
     while waiting:
         parent = waiting.pop()
@@ -178,7 +177,6 @@ def _parted(name: str) -> tuple[str, str]:
 
 
 def _format_of(name: str) -> str | None:
-    """Return ondisk's format of a segment; None for other names."""
     stem, _, extension = _parted(name)[0].rpartition(".")
     return _FORMATS.get(extension) if stem else None
 

@@ -57,8 +57,6 @@ class FirstKey:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Where and why the reading of frames stopped."""
-
     offset: int  # logical offset of the first byte after the last whole frame
     reason: str  # what is wrong there, one line
     torn: bool  # the bytes end inside a frame, as after a crash or when only part of them was read yet
@@ -66,8 +64,6 @@ class Fault:
 
 @dataclass(slots=True)
 class Scan:
-    """The frames found in a run of bytes."""
-
     end: int  # logical offset of the end of the last frame
     # the content of each frame; for large frames a view, not a copy
     payloads: list[bytes | memoryview] = field(default_factory=list)
@@ -79,7 +75,6 @@ class Scan:
     _base: int = 0
 
     def frames(self, begin: int, end: int) -> list[bytes]:
-        """Return the bytes of frames `begin` to `end` - 1."""
         bounds = [offset - self._base for offset in (*self.offsets, self.end)[begin : end + 1]]
         return [bytes(self._data[start:stop]) for start, stop in pairwise(bounds)]
 

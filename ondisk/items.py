@@ -61,8 +61,6 @@ _ANY = ("",)
 
 
 class Pattern(NamedTuple):
-    """An expression on an item."""
-
     prefixes: tuple[str, ...]  # a text that matches begins with one of them
     test: Test  # returns whether a text that begins so matches
 

@@ -126,23 +126,7 @@ class Damage(NamedTuple):
 
 
 class ScanResult:
-    """Consecutive data found in a segment's file, in columns: entry i of the first four lists belongs to datum i.
-
-    Attributes:
-        offsets: where each datum begins, ascending.
-        sizes: bytes of each datum, without padding.
-        reftimes: microseconds since 1970.
-        metadata: canonical values by declared field; data with equal metadata may share one mapping.
-        blocks: the blocks that contain the data, if the segment is compressed.
-        damage: bytes between or after the data that belong to no datum.
-        end: the end of the last whole datum read so far. After the last result of a scan, any further bytes of the file
-            are damage or the rest of an interrupted append.
-        foreign: the file must be rewritten from the result of `parse`, because its data cannot be read in place or
-            nothing can be appended to it. Only the last result of a scan shows the latter.
-        in_place: its data can be read in place, so that a foreign file may stay where nothing is appended to it.
-        missing: data that the file once had and that are neither in it nor reported as damage: it counts them, or its
-            last datum is cut off. Some may be of an interrupted append. Only the last result of a scan can have them.
-    """
+    """Consecutive data found in a segment's file, in columns: entry i of the first four lists belongs to datum i."""
 
     __slots__ = ("blocks", "damage", "end", "foreign", "in_place", "metadata", "missing", "offsets", "reftimes",
                  "sizes")  # fmt: skip
@@ -160,15 +144,23 @@ class ScanResult:
         in_place: bool = True,
         missing: int = 0,
     ) -> None:
-        self.offsets = [] if offsets is None else offsets
-        self.sizes = [] if sizes is None else sizes
-        self.reftimes = [] if reftimes is None else reftimes
+        self.offsets = [] if offsets is None else offsets  # where each datum begins, ascending
+        self.sizes = [] if sizes is None else sizes  # bytes of each datum, without padding
+        self.reftimes = [] if reftimes is None else reftimes  # microseconds since 1970
+        # canonical values by declared field; data with equal metadata may share one mapping
         self.metadata = [] if metadata is None else metadata
-        self.blocks = [] if blocks is None else blocks
-        self.damage = [] if damage is None else damage
+        self.blocks = [] if blocks is None else blocks  # the blocks that contain the data, if the segment is compressed
+        self.damage = [] if damage is None else damage  # bytes between or after the data that belong to no datum
+        # the end of the last whole datum read so far. After the last result of a scan, any further bytes of the file
+        # are damage or the rest of an interrupted append.
         self.end = End() if end is None else end
+        # the file must be rewritten from the result of `parse`, because its data cannot be read in place or nothing can
+        # be appended to it. Only the last result of a scan shows the latter.
         self.foreign = foreign
+        # its data can be read in place, so that a foreign file may stay where nothing is appended to it
         self.in_place = in_place
+        # data that the file once had and that are neither in it nor reported as damage: it counts them, or its last
+        # datum is cut off. Some may be of an interrupted append. Only the last result of a scan can have them.
         self.missing = missing
 
 

@@ -203,8 +203,7 @@ def inner_of(segment: str) -> str:
 
 
 def in_order(segment: str) -> tuple[bool, bool, int, str]:
-    """Return the key that sorts the names of segments: those of the dataset's own folders first, then those of `last`;
-    those of a sequence by number, all others by name."""
+    """Return the key that sorts names of segments: the dataset's own, those of `last`, others; by number or name."""
     stem, place = inner_of(segment).partition(".")[0], place_of(segment)
     return place != "", place != LAST, (len(stem) if stem.isdecimal() else 0), segment
 

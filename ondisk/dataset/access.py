@@ -333,10 +333,7 @@ class Access:
             settle_next(self.directory, self.config.lock_timeout)
 
     def open_to_write(self) -> None:
-        """Replace a lost or an exchanged index, and finish what a crash interrupted; raise ReadOnly without permission.
-
-        Locks: the writers' lock, if there is something to do.
-        """
+        """Replace a lost or exchanged index, and finish what a crash interrupted, under the lock; raise ReadOnly."""
         if not self.directory.is_writable():
             hint = "Open it read_only, or as a user with that permission."
             raise ReadOnly(f"this user has no permission to write to {self.path}", hint=hint)

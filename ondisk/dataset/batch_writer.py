@@ -76,9 +76,8 @@ class BatchWriter:
     def destination(self, segment: Segment | None, name: str, interval: Interval, format: Format) -> Destination:
         """Return where a segment continues.
 
-        Raises:
-            SegmentMissing: the index knows data of it, but its file or, for a new one, its whole folder is not on disk.
-            SegmentCorrupt, StateError: nothing can be appended to it.
+        Raises SegmentMissing if the index knows data of it, and its file or, for a new one, its whole folder is not
+        there; SegmentCorrupt or StateError if nothing can be appended to it.
         """
         files, transaction = self._of(format), self.transaction
         if segment is None:
@@ -204,7 +203,6 @@ class ByTime(Destinations):
         self._refit(batch)
 
     def _refit(self, batch: Batch) -> None:
-        """Turn data into the form of their segments, since an append continues these as they began; or refuse them."""
         own, refused, at = self._format.begin().end.kind, dict[int, str](), 0
         for destination, count in self.runs:
             kind = destination.start.laid.end.kind

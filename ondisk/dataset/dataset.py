@@ -152,8 +152,7 @@ class Dataset(Queryable):
             DatasetNotFound: the path contains no dataset.
             ConfigError: `dataset.toml` is not valid, or its step is not the step of the segments.
             NeedsMigration, VersionTooNew: another ondisk or another configuration made the index.
-            IndexCorrupt: `index.sqlite` is damaged, or not an index of ondisk.
-            ReadOnly: this user has no permission to write.
+            IndexCorrupt, ReadOnly: `index.sqlite` is damaged or not one of ondisk; or this user may not write.
         """
         if type(read_only) is not bool:
             raise InvalidInput(f"read_only must be True or False, not {shown(read_only)}")

@@ -157,7 +157,7 @@ class _Gzip:
 
 
 def begin_of(head: bytes, compression: str) -> bytes:
-    """Return the first decompressed bytes of a file, some thousands; raise StateError without zstd's library."""
+    """Return the first decompressed bytes of a file, some thousands."""
     new, error = _kind_of(compression)
     try:
         return new().decompress(head, _BEGIN)

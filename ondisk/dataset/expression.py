@@ -22,9 +22,7 @@ def expression(
 ) -> Expression:
     """Return the syntax tree of a match expression, with its own aliases or else those of the dataset in a folder.
 
-    Raises:
-        MatchError: it is not a match expression over the declared fields.
-        NotFound, StorageError, ConfigError: the file of aliases cannot be read, or is not one.
+    Raises MatchError; or NotFound, StorageError, ConfigError if the file of aliases cannot be read, or is not one.
     """
     if isinstance(text, WithAliases):
         aliases = text.aliases

@@ -30,7 +30,6 @@ def by_group(access: Opened, query: Query, by: By) -> Generator[Group, None, Non
 
 
 def kinds_of(fields: Mapping[str, FieldType], by: By) -> tuple[list[FieldType], FieldType | None]:
-    """Return the types of the keys of groups, and of the values of the other field."""
     known, of = {**fields, "reftime": FieldType.TIMESTAMP}, by.of
     keys = [FieldType.TIMESTAMP if key in PERIODS else known[key] for key in by.keys]
     return keys, FieldType.REAL if of is not None and of.startswith(CONTENT) else known[of] if of is not None else None

@@ -77,7 +77,7 @@ def _next(dataset: Access, age: int | None, places: Sequence[str]) -> dict[str, 
 
 
 def _source(snapshot: Snapshot) -> dict[str, Any] | None:
-    """Return which dataset this one follows, and how far. `host` is that of its server; None if it is at a path."""
+    """Return which dataset this one follows, and how far; `host` is None if its source is at a path."""
     from ondisk.replication.source_rows import followed
 
     if (source := followed(snapshot)) is None:

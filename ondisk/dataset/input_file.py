@@ -49,16 +49,9 @@ def parsed(
 ) -> Iterator[tuple[Format, Iterator[Batch]]]:
     """Open a file to append, for the length of the block; yield the format of its data, and these in batches.
 
-    Text may be compressed; its first bytes show it, not its name.
-
-    Args:
-        format: the file's format, also `CSV` or one of `TABLES`; None to recognise it by extension, then content.
-
-    Raises:
-        ConfigError: the format does not exist.
-        InvalidInput: the format has no such options, or the file is a segment of the dataset.
-        StateError: the library that decompresses the file is not installed.
-        Also the errors of `open_source`.
+    Text may be compressed; its first bytes show it, not its name. A `format` of None is recognised by extension, then
+    content. Raises ConfigError without such a format, InvalidInput of its options or a segment of the dataset,
+    StateError without what decompresses it, and the errors of `open_source`.
     """
     if format is not None and format != CSV and format not in TABLES:
         _check_known(format)
@@ -293,10 +286,7 @@ def status_of(opened: object) -> os.stat_result | None:
 
 
 def _own(access: Access, status: os.stat_result, place: Path | None) -> str | None:
-    """Return the name of the segment that a file is; None if it is none.
-
-    The index knows the inode of each segment, except of those that another program has replaced: these have their name.
-    """
+    """Return the name of the segment that a file is: by its inode, or by its name if another program replaced it."""
     names = {""}
     if place is not None and place.is_relative_to(folder := access.path.resolve()):
         names.add(place.relative_to(folder).as_posix())

@@ -113,7 +113,7 @@ def check_no_archive(path: str | os.PathLike[str]) -> None:
 
 
 def check_takes_data(path: str | os.PathLike[str], config: DatasetConfig) -> None:
-    """Raise StateError if users may not append and delete data of a dataset: it is a replica."""
+    """Raise StateError if users may not append and delete data: it is a replica."""
     if config.replica:
         hint = (
             "Write to its source. To make it an ordinary dataset, which no longer follows its source:"

@@ -81,18 +81,14 @@ class Merged(Queryable):
     path of the dataset that a datum is from, and `Datum.location` is its location there; a table has the column
     `dataset`. Each dataset must declare the fields that a match expression, an order or a group names; MatchError names
     the one that does not. Otherwise, data of a dataset that does not declare a field lack it. Each dataset is read from
-    one snapshot, which begins when the order reaches the span of its data.
-
-    Threads may share it; a forked child must open its own.
+    one snapshot, which begins when the order reaches the span of its data. Threads may share it; a forked child must
+    open its own.
 
     Raises:
-        LimitExceeded: by a query whose `sort` does not begin with reftime, if more datasets match than can be open at
-            once.
+        LimitExceeded: by a query whose `sort` does not begin with reftime, of more datasets than can be open at once.
         StateError: the index of a dataset was lost or exchanged after the query began; or the spans of more datasets
-            overlap than can be open at once, and one of those that were opened again was changed meanwhile. Raised
-            while iterating.
-        InvalidInput, MatchError: two datasets declare a field with different types, and a table has it, or it is
-            counted or sorted by.
+            overlap than can be open at once, and one that was opened again was changed meanwhile. While iterating.
+        InvalidInput, MatchError: two datasets declare a field, which counts, with different types.
 
     Cost: opens each dataset to look at its span of time. Memory does not grow with the data, except with those of one
         reftime in datasets that are not kept open; that of summaries grows with the number of values or groups.
@@ -418,14 +414,9 @@ class _Stream(Generic[_T]):
 
 
 def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
-    """Return the paths of datasets, each dataset once.
+    """Return the paths of datasets, each once; those of a pattern in the order of their names.
 
-    `**` in a pattern matches folders inside each other; its datasets are in the order of their names.
-
-    Raises:
-        InvalidInput: a path is empty, or no path is given.
-        DatasetNotFound: a path contains no dataset, or a pattern matches none.
-        StorageError: a path cannot be looked at.
+    Raises InvalidInput of an empty path or none, DatasetNotFound, or StorageError if a path cannot be looked at.
     """
     each = [given] if isinstance(given, str | os.PathLike) else [*given]
     if not each:

@@ -46,8 +46,7 @@ def check_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
 def output_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[WritableFile]:
     """Return a file to write to. When the block ends, it gets its name; after an error there is no new file.
 
-    Raises: as `check_free`; DiskFull or StorageError if the file cannot be written.
-
+    Raises as `check_free`; DiskFull or StorageError if the file cannot be written.
     Durability: writes and syncs a hidden file, renames it, and syncs the directory. A crash before that leaves
         the hidden file, `.ondisk-ID.tmp`.
     """

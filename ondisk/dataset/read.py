@@ -155,11 +155,7 @@ class DatasetReader:
             yield [(format, row, each + padding) for row, each in zip(part, whole, strict=True)], len(part)
 
     def exported(self, snapshot: Snapshot, rows: Sequence[Row]) -> Iterator[tuple[str, Sequence[bytes], list[bytes]]]:
-        """Yield the data of rows, in their order, several at a time, after comparing their checksums.
-
-        Each item has the name of the format, the bytes of each datum as in a file that other programs read, without
-        padding, and, of dir segments, the entry of each in `.metadata`.
-        """
+        """Yield format, bytes as other programs read them, and `.metadata` entries, of rows that are verified."""
         for run in _runs(rows):
             segment = snapshot.segment(run[0][1])
             format, known = self._format(segment.format), self._known(snapshot, segment)
@@ -182,10 +178,7 @@ class DatasetReader:
     def contents(
         self, snapshot: Snapshot, rows: list[Row], on_read: Callable[[int, bytes], object] = lambda *_: None
     ) -> Iterator[bytes]:
-        """Yield the bytes of rows of one segment, without padding, for a caller that writes them elsewhere.
-
-        `on_read` is called with position and bytes of each read, unless the segment is compressed or encrypted.
-        """
+        """Yield the bytes of rows of one segment, without padding; `on_read` gets position and bytes of plain reads."""
         segment = snapshot.segment(rows[0][1])
         format = self._format(segment.format)
         for base, content, part in self._spans(snapshot, rows, len(format.padding)):
@@ -213,9 +206,7 @@ class DatasetReader:
         return self._files.file_of(segment.id, segment.name, self._committed(segment))
 
     def check_whole(self, snapshot: Snapshot, id_: int, rows: Sequence[Row] | None = None) -> None:
-        """Raise if the bytes of a segment, or of some rows, do not have the checksum that the index knows of them.
-
-        If the index knows none, raise if damage was found in it.
+        """Raise if the bytes of a segment, or of some rows, lack their checksum; if there is none, if damage was found.
 
         Cost: reads the segment; with `rows`, after the first time, only around these data; see `WholeFiles`. Nothing if
             each datum has a checksum.

@@ -27,10 +27,8 @@ def scan(path: str, format: str | None, damage: list[Damage]) -> Iterator[Datum]
     Metadata are all that a datum says of itself, also the numbers that a dataset stores only if they are declared.
     `damage` gets the parts of the file that are no data.
 
-    Raises:
-        ConfigError: there is no such format.
-        InvalidInput: the format is not known, the file is compressed, or what it has is not written as it is here.
-        NotFound, StorageError: the file does not exist, or cannot be read.
+    Raises ConfigError of an unknown format, InvalidInput of none that is known or a compressed file, NotFound,
+    StorageError.
     """
     real = Path(path).resolve()
     try:

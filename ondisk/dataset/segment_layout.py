@@ -66,15 +66,10 @@ class Usage:
 
 
 class Layout:
-    """The segments of a dataset whose times name them, and that no other program shares.
+    """The segments of a dataset whose times name them, and that no other program shares."""
 
-    Attributes:
-        program: what messages call the program that shares the segments.
-        keeps_foreign: a segment that another program has written may stay as it is, if it can be read in place.
-    """
-
-    program = ""
-    keeps_foreign = False
+    program = ""  # what messages call the program that shares the segments
+    keeps_foreign = False  # a segment that another program has written may stay as it is, if it can be read in place
 
     def taken_for(self, name: str) -> str:
         """Return the name of the segment for which the other program takes a file."""

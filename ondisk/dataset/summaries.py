@@ -59,14 +59,11 @@ def declared(name: str, known: Fields) -> str:
 
 
 class FieldCounts:
-    """The values of one field in several datasets."""
-
     def __init__(self) -> None:
         self.values: dict[Value, int] = {}
         self.parts: list[FieldSummary] = []
 
     def add(self, part: FieldSummary) -> None:
-        """Add the values of a dataset, which lists all of them."""
         for value, count in part.values:
             self.values[value] = self.values.get(value, 0) + count
         self.parts.append(part._replace(values=[]))

@@ -439,10 +439,7 @@ class Directory(Closing):
         return None
 
     def shared(self, name: str = "") -> SharedLock:
-        """Take a shared lock of the directory: no checkpoint of the index runs while it is held. Or of a file.
-
-        Locks: waits for a running checkpoint, or for who has the exclusive lock of the file.
-        """
+        """Take a shared lock of the directory, so that no checkpoint of the index runs, or of a file; waits."""
         descriptor = self._open_file(name, os.O_RDONLY) if name else self._open_directory("")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH)

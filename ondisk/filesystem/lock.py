@@ -24,8 +24,6 @@ _LOCK_RECORD = 256  # bytes; a fixed size, so that writing it needs no new block
 
 
 class SharedLock:
-    """A shared lock of a directory, held until `close`."""
-
     __slots__ = ("_descriptor",)
 
     def __init__(self, descriptor: int) -> None:

@@ -49,7 +49,6 @@ def raise_as_ours(error: OSError, path: str, *, writing: bool = True) -> NoRetur
 
 
 def removed(path: Path) -> DatasetNotFound:
-    """Return the error for a folder that was removed while it was open."""
     hint = "If it was restored, or mounted again, open it again."
     return DatasetNotFound(f"{path} was removed while it was open", hint=hint)
 

@@ -109,18 +109,7 @@ class Loaded(NamedTuple):
 
 
 class Batch:
-    """Data in columns: entry i of the first three lists belongs to the i-th datum that was not refused.
-
-    Attributes:
-        reftimes: microseconds since 1970.
-        metadata: canonical values by declared field; data with equal metadata may share one mapping.
-        payloads: the datum's bytes as stored in a segment, without padding.
-        refused: (position, reason), ascending; positions count all data of the batch, including the refused.
-        damage: the parts of the input that could not be read as data.
-        notes: remarks about the input that report no loss.
-        beside: the bytes stored next to each payload; only dir segments have them, otherwise the list is empty.
-        missing: as `ScanResult.missing`.
-    """
+    """Data in columns: entry i of the first three lists belongs to the i-th datum that was not refused."""
 
     __slots__ = ("beside", "damage", "metadata", "missing", "notes", "payloads", "reftimes", "refused")
 
@@ -135,14 +124,18 @@ class Batch:
         beside: list[bytes] | None = None,
         missing: int = 0,
     ) -> None:
-        self.reftimes = [] if reftimes is None else reftimes
+        self.reftimes = [] if reftimes is None else reftimes  # microseconds since 1970
+        # canonical values by declared field; data with equal metadata may share one mapping
         self.metadata = [] if metadata is None else metadata
+        # the datum's bytes as stored in a segment, without padding
         self.payloads = [] if payloads is None else payloads
+        # (position, reason), ascending; positions count all data of the batch, including the refused
         self.refused = [] if refused is None else refused
-        self.damage = [] if damage is None else damage
-        self.notes = [] if notes is None else notes
+        self.damage = [] if damage is None else damage  # the parts of the input that could not be read as data
+        self.notes = [] if notes is None else notes  # remarks about the input that report no loss
+        # the bytes stored next to each payload; only dir segments have them, otherwise the list is empty
         self.beside = [] if beside is None else beside
-        self.missing = missing
+        self.missing = missing  # as `ScanResult.missing`
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Batch) and all(getattr(self, each) == getattr(other, each) for each in self.__slots__)
@@ -223,42 +216,29 @@ class DescribesFiles(ABC):
 
 
 class Format(ABC):
-    """One data format, set up for one dataset.
+    """One data format, set up for one dataset."""
 
-    Attributes:
-        name: as in `dataset.toml`.
-        padding: bytes after each datum that are not part of it.
-        block_size: maximum number of decompressed bytes in a block.
-        preamble: bytes to put before the first datum, so that a stream of data can be parsed as a file of this format.
-        mutable: positions in a segment's file that `patch` rewrites.
-        raw: a datum's data are its stored bytes, so `decode` need not be called.
-        is_dir: each segment is a directory with one file for each datum. The file contains neither reftime nor
-            metadata: `encode` returns them as `Batch.beside`, and `describe` and `load` expect those bytes as payload.
-            An offset is the number of a file. The methods that take a segment's file are not used.
-        unit: what an offset counts.
-        durations: fields of type integer that are seconds, so that expressions may say `6h`.
-        extra: of ondisk, whose packages it needs.
-        shortage: how a file shows that it once had more data, see `ScanResult.missing`.
-        extension: of its segments.
-        is_text: its files are lines of text, which are decompressed when they are appended.
-        encrypts: its segments are encrypted if the configuration says so.
-        has_checksums: each datum has a checksum, which is compared when it is exported. Otherwise only the checksum of
-            the whole segment shows that a datum is the one that was stored.
-    """
-
-    name: ClassVar[str]
-    padding: ClassVar[bytes] = b""
+    name: ClassVar[str]  # as in `dataset.toml`
+    padding: ClassVar[bytes] = b""  # bytes after each datum that are not part of it
+    # bytes to put before the first datum, so that a stream of data can be parsed as a file of this format
     preamble: bytes = b""
-    mutable: ClassVar[range] = range(0)
-    block_size: ClassVar[int] = 0
-    raw: ClassVar[bool] = False
+    mutable: ClassVar[range] = range(0)  # positions in a segment's file that `patch` rewrites
+    block_size: ClassVar[int] = 0  # maximum number of decompressed bytes in a block
+    raw: ClassVar[bool] = False  # a datum's data are its stored bytes, so `decode` need not be called
+    # each segment is a directory with one file for each datum. The file contains neither reftime nor metadata:
+    # `encode` returns them as `Batch.beside`, and `describe` and `load` expect those bytes as payload. An offset is
+    # the number of a file. The methods that take a segment's file are not used.
     is_dir: ClassVar[bool] = False
-    unit: ClassVar[str] = "byte"
-    extra: ClassVar[str | None] = None
+    unit: ClassVar[str] = "byte"  # what an offset counts
+    extra: ClassVar[str | None] = None  # of ondisk, whose packages it needs
+    # fields of type integer that are seconds, so that expressions may say `6h`
     durations: ClassVar[frozenset[str]] = frozenset()
-    is_text: ClassVar[bool] = False
-    encrypts: ClassVar[bool] = False
+    is_text: ClassVar[bool] = False  # its files are lines of text, which are decompressed when they are appended
+    encrypts: ClassVar[bool] = False  # its segments are encrypted if the configuration says so
+    # each datum has a checksum, which is compared when it is exported. Otherwise only the checksum of the whole
+    # segment shows that a datum is the one that was stored.
     has_checksums: ClassVar[bool] = False
+    # how a file shows that it once had more data, see `ScanResult.missing`
     shortage: ClassVar[str] = "its header counts more than the file has"
 
     def __init__(self, config: DatasetConfig) -> None:
@@ -373,8 +353,7 @@ class Format(ABC):
         """
 
     def is_empty(self, file: SegmentFile) -> bool:
-        """Return whether a segment's file contains no more than a new one. Zeros are more: they may be all that is left
-        of its data."""
+        """Return whether a segment's file has no more than a new one. Zeros are more: they may be left of data."""
         return not file.size()
 
     def is_readable(self, file: SegmentFile) -> bool:

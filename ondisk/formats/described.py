@@ -23,14 +23,11 @@ class Content(NamedTuple):
 
 
 class HasItems(Format):
-    """A format whose data have items; the fields and the unique keys of a dataset must fit them.
+    """A format whose data have items; the fields and the unique keys of a dataset must fit them."""
 
-    Attributes:
-        items: the names of the items that a datum can have; fields of these names are items or texts.
-        numbers: the other values that a datum can have; they are stored only where they are declared.
-    """
-
+    # the names of the items that a datum can have; fields of these names are items or texts
     items: ClassVar[frozenset[str]]
+    # the other values that a datum can have; they are stored only where they are declared
     numbers: ClassVar[Mapping[str, FieldType]] = {}
 
     def __init__(self, config: DatasetConfig) -> None:

@@ -51,19 +51,13 @@ class Frames(NamedTuple):
 
 
 class Messages(Described):
-    """A format of messages; a subclass finds the length of a message, and reads what it says of itself.
-
-    Attributes:
-        magic: how a message begins.
-        head: matches the beginning of a message up to its edition.
-        parts: what a message may have several of, although it is one datum, and what it says then.
-    """
+    """A format of messages; a subclass finds the length of a message, and reads what it says of itself."""
 
     raw: ClassVar[bool] = True
     shortage: ClassVar[str] = "its last message is cut off"
-    magic: ClassVar[bytes]
-    head: ClassVar[re.Pattern[bytes]]
-    parts: ClassVar[str]
+    magic: ClassVar[bytes]  # how a message begins
+    head: ClassVar[re.Pattern[bytes]]  # matches the beginning of a message up to its edition
+    parts: ClassVar[str]  # what a message may have several of, although it is one datum, and what it says then
 
     @staticmethod
     @abstractmethod
@@ -264,7 +258,6 @@ class _OpenGap:
             self._head += content[: _LOOKED_AT + 1]
 
     def closed(self, end: int, limit: int) -> Gap:
-        """Return the gap, which ends there, and begin the next one."""
         reason = ""
         if self.claimed:
             reason = f"no message, or one of {self.claimed} bytes: more than max_datum_size, {limit}"

@@ -54,11 +54,9 @@ def times_to_text(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def canonical_metadata(
     metadata: Mapping[str, Any], fields: Mapping[str, FieldType], *, times_as_text: bool, shapes: bool = False
 ) -> dict[str, Any]:
-    """Return canonical values of the declared fields; None is the same as missing. InvalidInput names the field.
+    """Return canonical values of the declared fields without None; InvalidInput names the field.
 
-    Args:
-        times_as_text: timestamps may be RFC 3339 text.
-        shapes: values may have the shapes of `json_shapes`.
+    Timestamps may be RFC 3339 text, if `times_as_text`, and values may have the `shapes` of `json_shapes`.
     """
     found: dict[str, Any] = {}
     for name, kind in fields.items():

@@ -46,8 +46,6 @@ _ARPAE = "Arpae-Simc"  # whose files arkimet gives more metadata
 
 
 class Variables(Protocol):
-    """The attributes and variables of a NetCDF file."""
-
     def attribute(self, name: str, variable: str | None = None) -> Any:
         """Return an attribute of the file or of a variable; None if there is none, or if it has several values."""
 

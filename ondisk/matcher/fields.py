@@ -88,10 +88,7 @@ class Field:
         return f"Field({self.name!r}, {self.kind})"
 
     def isin(self, values: Iterable[Value]) -> Expression:
-        """Match data with a value equal to one of `values`; empty `values` match nothing.
-        Raises:
-            MatchError: `values` is one text or bytes, or one of them is not of the field's type.
-        """
+        """Match data with a value equal to one of `values`, a list; empty `values` match nothing; raise MatchError."""
         if isinstance(values, str | bytes):
             raise MatchError(
                 f"{self._label}.isin({shown(values)}) would compare with each of its characters or bytes",
@@ -161,7 +158,6 @@ class UndeclaredField(Field):
         return Not(Undeclared(self._said, None))
 
     def startswith(self, prefix: str) -> Expression:
-        """Match texts that start with `prefix`; upper and lower case differ."""
         return Undeclared(self._said, (("text", StartsWith(self.name, str(self._stored(prefix)))),))
 
     def _compare(self, operator: Operator, value: object) -> Expression:

@@ -82,8 +82,6 @@ DISTANCES: Mapping[str, Distance] = MappingProxyType(
 
 
 class Period(NamedTuple):
-    """One whole year, month, day, hour, minute or second."""
-
     begin: datetime  # its first moment, UTC
     unit: Unit  # its length
 

@@ -33,7 +33,6 @@ class Sort(NamedTuple):
     keys: tuple[SortKey, ...]  # then sort by these, the most significant first
 
     def key_of(self, datum: Datum) -> tuple[Any, ...]:
-        """Return the sort key of a datum, to merge data that are already sorted."""
         parts: list[Any] = []
         if self.interval is not None:
             parts.append(datum.reftime.timetuple()[: _LENGTHS[self.interval]])

@@ -194,7 +194,6 @@ def nodes(tree: Expression) -> Iterator[tuple[Expression, int]]:
 
 
 def undeclared_in(tree: Expression) -> list[str]:
-    """Return the names of the undeclared metadata in a tree."""
     return [node.name for node, _ in nodes(tree) if isinstance(node, Undeclared)]
 
 

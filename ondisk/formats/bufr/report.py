@@ -59,17 +59,11 @@ def is_generic(kind: Kind) -> bool:
 
 
 class Report:
-    """What is known of a report while its values are read.
-
-    Attributes:
-        values: the last value of each wanted element that is not missing; None if all were.
-        periods: P1 in seconds of the values of a generic report; None where it was not said.
-    """
-
     __slots__ = ("_context", "_is_early", "_is_generic", "periods", "values")
 
     def __init__(self, kind: Kind) -> None:
-        self.values: dict[int, Any] = {}
+        self.values: dict[int, Any] = {}  # the last value of each wanted element that is not missing; None if all were
+        # P1 in seconds of the values of a generic report; None where it was not said
         self.periods: set[int | None] = set()
         self._is_early = kind.category in _EARLY
         self._is_generic = is_generic(kind)

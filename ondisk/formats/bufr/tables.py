@@ -79,7 +79,6 @@ class Tables:
         return self._known[code]
 
     def sequence(self, code: int) -> list[int] | None:
-        """Return the descriptors of a sequence; None if it is not known."""
         found = self._find(_digits(code), self._sequences, self._own_sequences)
         return None if found is None else [descriptor(f"{each:06}") for each in found]
 

@@ -75,10 +75,8 @@ class BlockSearch:
     def find(self, raw: bytes, *, header: int, is_end: bool, is_first: bool) -> int | None:
         """Return the index of a block; `len(raw)` if all of `raw` is the damaged block; None without one.
 
-        Args:
-            header: bytes of a damaged header at their beginning, which blocks follow; 0 without one.
-            is_end: the file ends with them.
-            is_first: they begin with the damaged block or header.
+        `header`: bytes of a damaged header at their beginning, which blocks follow. `is_end`: the file ends with them.
+        `is_first`: they begin with the damaged block or header.
         """
         self._budget += 8 * len(raw)
         follows = (header or self._declared(raw)) if is_first else 0

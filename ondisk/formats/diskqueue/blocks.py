@@ -174,12 +174,7 @@ class BlockReader:
         offset: logical offset of the first block. What cannot be decompressed does not count in later offsets.
 
     Attributes:
-        position: end, in the file, of the blocks that were read whole.
-        offset: logical offset of that end.
         unfinished: bytes that were read after `position`, of an incomplete or damaged block or header.
-        own: the LZ4 frame has the header that ondisk writes.
-        sealed_at: position of the first end mark in the file; None if it was not reached.
-        in_place: each block so far can be read alone, with `unpack`.
 
     Memory: one block, compressed and decompressed, and 64 KiB if blocks are linked. Sizes are checked before use.
     """
@@ -195,11 +190,11 @@ class BlockReader:
         self._owed = 0  # bytes that complete a frame which is larger than a block
         self._count = 0  # LZ4 frames and blocks that were read
         self._begin = position
-        self.position = position
-        self.offset = offset
-        self.own = False
-        self.sealed_at: int | None = None
-        self.in_place = True
+        self.position = position  # end, in the file, of the blocks that were read whole
+        self.offset = offset  # logical offset of that end
+        self.own = False  # the LZ4 frame has the header that ondisk writes
+        self.sealed_at: int | None = None  # position of the first end mark in the file; None if it was not reached
+        self.in_place = True  # each block so far can be read alone, with `unpack`
 
     @property
     def unfinished(self) -> int:
@@ -225,11 +220,7 @@ class BlockReader:
                 raise self._damaged(f"no LZ4 frame begins with {begin.hex(' ')}")
 
     def find_next(self, max_size: int) -> int:
-        """Find the next whole block after damage; another iteration continues there.
-
-        Returns the bytes of the file that are skipped; 0 without such a block, or if blocks depend on those before.
-        Memory: several blocks. Cost: linear.
-        """
+        """Find the next whole block after damage, in linear time; return the bytes that are skipped, or 0."""
         if self._are_too_many():
             return 0
         raw = b"".join((*self._since, self._pending))

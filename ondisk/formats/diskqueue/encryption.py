@@ -67,10 +67,8 @@ _Payload = TypeVar("_Payload", bytes, bytes | memoryview)
 class Stream:
     """AES-128 in counter mode over a segment's file; opens and seals any piece. Threads may share it.
 
-    Args:
-        key: 16 bytes; of staged data 32.
-        iv: the counter of the first 16 bytes after the header, big-endian.
-        begin: position of the first encrypted byte; those before it are plain.
+    The IV is the counter of the first 16 bytes after the header, which ends at `begin`. A key of staged data has 32
+    bytes.
     """
 
     is_framed: ClassVar[bool] = False
@@ -165,11 +163,7 @@ class Frames:
         """Raise if the last frame shows that the newest key is not the one that had its number before.
 
         A frame that names another key, or is damaged, shows nothing. If the key is right, the segment is remembered,
-        and not read again.
-
-        Raises:
-            AuthenticationFailed: the last frame names the newest key, and does not authenticate with it.
-            KeyMissing: there is no key of 32 bytes.
+        and not read again. Raises AuthenticationFailed, or KeyMissing without a key of 32 bytes.
         """
         newest = self._ring.newest(AES_256).id
         if self._file_id in self._ring.checked:
@@ -290,7 +284,6 @@ def file_key(secret: bytes, file_id: bytes) -> bytes:
 
 
 def sealable(events: Sequence[bytes]) -> list[bytes]:
-    """Return payloads with room for what sealing adds."""
     return [_PREFIX + event + _SUFFIX for event in events]
 
 

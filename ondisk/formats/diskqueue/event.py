@@ -52,7 +52,6 @@ class Events(NamedTuple):
     fields: Sequence[Mapping[str, Any]]
 
     def data(self) -> Sequence[Any]:
-        """Return the `data` of each event."""
         return [event.data for event in self.one_by_one()] if any(self.flags) else self.fields
 
     def one_by_one(self) -> list[Event]:

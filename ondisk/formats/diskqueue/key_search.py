@@ -27,11 +27,8 @@ def sealer_of(
     """Return what encrypts and decrypts a segment's file, with the keys of this process; None if it is plain.
 
     `read` returns bytes of the file by position and size; `name`, of the segment, is compared with the header if known.
-
-    Raises:
-        KeyMissing: counter mode only: there is no key of 16 bytes. With GCM the first frame shows what is needed.
-        AuthenticationFailed: none of the keys fits; or the file is that of another segment.
-        ConfigError: the package that encrypts is not installed, or the keys cannot be read.
+    Raises AuthenticationFailed if no key fits, or it is another segment's file; ConfigError; or KeyMissing in counter
+    mode. With GCM the first frame shows which key is needed.
     """
     if not head.encrypted:
         return None
@@ -75,8 +72,6 @@ def decrypted(stream: Readable, head: Header, *, max_size: int) -> tuple[Readabl
 
 
 class DecryptedFile:
-    """A segment's file, decrypted by its sealer. With GCM, only whole data can be read from it."""
-
     def __init__(self, file: SegmentFile, sealer: Sealer) -> None:
         self._file = file
         self._sealer = sealer

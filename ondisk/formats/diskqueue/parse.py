@@ -90,10 +90,7 @@ def batches(
 
 
 def walk(frames: FrameReader, limit: int) -> tuple[Place, Walked]:
-    """Read frames up to a logical offset; return the place after the last whole frame up to there, and what follows.
-
-    That is nothing, the end of the file ("short"), a frame that ends later ("across"), or damage.
-    """
+    """Read frames up to a logical offset; return the place after the last one, and what is between the two."""
     place = Place(frames.offset)
     while frames.offset < limit:
         for scanned in frames.until(limit):

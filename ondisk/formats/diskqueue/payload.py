@@ -90,14 +90,9 @@ def encode(
     kind: Kind = Kind.CBOR,
     max_depth: int = MAX_DEPTH,
 ) -> list[bytes]:
-    """Return data as payloads; Beats reads equal values from them.
+    """Return data (mappings, bytes, or None for the empty mapping) as payloads; Beats reads equal values from them.
 
-    Args:
-        timestamps: nanoseconds since 1970, 64 bits.
-        metas: the metadata; a `datetime` in it is written as text.
-        data: mappings, bytes, or None for the empty mapping.
-        max_depth: how deep a metadata or data mapping may nest.
-
+    Timestamps are nanoseconds since 1970, 64 bits; a `datetime` in metadata is written as text.
     Raises InvalidInput of a value that a payload of this kind cannot have, with its `position`; or LimitExceeded.
     """
     payloads: list[bytes] = []

@@ -101,9 +101,7 @@ class Seg(Format, JoinsParts):
     def frames(self, stream: Readable) -> FrameReader:
         """Return a reader of the frames of a segment's file, from its first byte on.
 
-        Raises:
-            SegmentCorrupt: it ends inside the header; the error's context has its size as `offset`, and a `reason`.
-            InvalidInput: it is not a segment, or of a version that ondisk does not know.
+        Raises SegmentCorrupt if it ends inside the header, with its size as `offset`, and a `reason`; or InvalidInput.
         """
         head = _read(stream, header.MAX_SIZE)
 
@@ -118,8 +116,7 @@ class Seg(Format, JoinsParts):
         if found.draft:
             begin = _read(plain, blocks.BEGIN_SIZE)
             found, plain = drafts.with_stream(found, begin), Chained(begin, plain)
-        stream = plain
-        return self.frames_at(stream, found, found.logical_size, opener)
+        return self.frames_at(plain, found, found.logical_size, opener)
 
     def _header_in(self, head: bytes, read: Callable[[int, int], bytes]) -> header.Header:
         return drafts.header_of(head, read, max_size=self.config.max_datum_size)

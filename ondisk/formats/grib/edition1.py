@@ -65,7 +65,6 @@ _MEMBER_2 = frozenset((12, 15, 16, 23))
 
 
 def size_of(window: bytes, at: int) -> int:
-    """Return the length of the message; see `Messages.size_of`."""
     size = int.from_bytes(window[at + 4 : at + 7], "big")
     if size < LARGE:
         return size if size >= _LEAST else 0
@@ -105,12 +104,10 @@ def key_and_time(product: bytes) -> tuple[bytes, bytes]:
 
 
 def date_of(time: bytes) -> tuple[int, int, int, int, int, int]:
-    """Return year, month, day, hour, minute and second of the time that `key_and_time` returned."""
     return (time[5] - 1) * 100 + time[0], time[1], time[2], time[3], time[4], 0
 
 
 def read(product: bytes, grid: bytes) -> dict[str, Any]:
-    """Return the items and numbers of a message, of its sections 1 and 2."""
     centre, table, parameter, subcentre = product[4], product[3], product[8], product[25]
     found: dict[str, Any] = {
         "run": f"MINUTE,{product[15]:02}:{product[16]:02}",

@@ -47,7 +47,6 @@ _ICON, _UTM = 101, 32768
 
 
 def size_of(window: bytes, at: int) -> int:
-    """Return the length of the message; see `Messages.size_of`."""
     if len(window) < at + _HEAD:
         return -_HEAD
     size = int.from_bytes(window[at + 8 : at + _HEAD], "big")
@@ -92,7 +91,6 @@ def key_and_time(message: bytes, parts: list[bytes]) -> tuple[bytes, bytes]:
 
 
 def date_of(time: bytes) -> tuple[int, int, int, int, int, int]:
-    """Return year, month, day, hour, minute and second of the time that `key_and_time` returned."""
     return time[0] << 8 | time[1], time[2], time[3], time[4], time[5], time[6]
 
 
@@ -211,10 +209,7 @@ def _time_range(section: _Section, number: int, kind: int) -> str | None:
 
 
 def same_unit(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int, int] | None:
-    """Return two durations in one unit, and its indicator; None if there is none.
-
-    The one of the smaller unit is brought to larger ones while it stays whole, then the other one to smaller ones.
-    """
+    """Return two durations in one unit, as large as both are whole in, and its indicator; None if there is none."""
     if first[1] == second[1]:
         return first[0], second[0], first[1]
     order = next((each for each in (_SECONDS, _MONTHS) if first[1] in each and second[1] in each), None)
