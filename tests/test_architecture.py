@@ -207,7 +207,6 @@ TESTED_ELSEWHERE = {
     "maintenance/compare.py": "maintenance/test_fix.py",
     "maintenance/reread.py": "maintenance/test_fix.py",
     "index/connections.py": "index/test_index.py",
-    "index/log.py": "index/test_index.py",
     "index/take_over.py": "maintenance/test_old_archives.py",
     "maintenance/rewrite.py": "maintenance/test_repack.py",
     "maintenance/successor.py": "maintenance/test_repack.py",

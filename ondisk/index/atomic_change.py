@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StateError, StorageError
 from ondisk.filesystem import Directory, space_hint
-from ondisk.index import log, tide
+from ondisk.index import tide
 from ondisk.index.changes import OWN, note_session
 from ondisk.index.connection import INDEX, address, damaged, own_error, sqlite_errors
 from ondisk.index.index import Index
@@ -307,7 +307,7 @@ class AtomicChange:
             raise
         if not self._lazy or self._around.after:
             try:
-                commit.has_no_older_readers = log.checkpoint(self._index.connections)
+                commit.has_no_older_readers = self._index.connections.checkpoint()
             except OndiskError as error:
                 # The commit is durable in the WAL, and so acknowledged; but nothing more may be written.
                 commit.error = error
