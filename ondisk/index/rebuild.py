@@ -1,7 +1,7 @@
 """A new index for another revision or another configuration, made from a copy of the old one.
 
-The copy is `.index.sqlite.new`, which nobody else opens; `ondisk.index.swap` then replaces the old index by it. A copy
-that a backup has made gets its name by `put_in_place`.
+The copy is `.index.sqlite.new`, which nobody else opens; `ondisk.index.swap` then replaces the old index by it, or
+`put_in_place` gives it its name where there is none.
 """
 
 from __future__ import annotations

@@ -30,8 +30,7 @@
                its name, format and facts; see `ondisk.segments.generations`
     source     the dataset that this one follows, by the UUID of that dataset's index; the UUID that this index
                had when the row was written; session, offset, index start and key of the token; host and port of the
-               source's server, empty and 0 for a path; the bytes read so far; when it was committed; see
-               `ondisk.replication.source_rows`
+               source's server, empty and 0 for a path; the bytes read so far; when it was committed
     difference one row for each datum of the source that is not here, or that the source has lost: its `seq`,
                `kind`: 0: it is not here; 1: the only copy is here; and why
     data       a view for people: names instead of ids, times as text
