@@ -255,8 +255,8 @@ def _connect(directory: Directory, options: str, name: str = INDEX) -> Connectio
 
 
 def address(path: Path | str, options: str) -> str:
-    """Return the URI of a SQLite file, whose path need not be UTF-8."""
-    return f"file:{quote(os.fsencode(path))}?{options}"
+    """Return the URI of a SQLite file by its absolute path, which need not be UTF-8."""
+    return f"file://{quote(os.fsencode(path))}?{options}"
 
 
 def _connect_to_read(directory: Directory, options: str) -> Connection:
