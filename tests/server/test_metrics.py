@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 
 from ondisk.server.metrics import HELP
 
-from .conftest import data
+from .conftest import PATIENCE, data
 
 
 def test_metrics_count_requests_and_describe_datasets(serving, create):
@@ -18,7 +19,9 @@ def test_metrics_count_requests_and_describe_datasets(serving, create):
     served.client.get("/dataset/we%22ather/config")
     served.client.get("/dataset/other/config")
     assert served.client.get("/health").status_code == 503
-    answer = served.client.get("/metrics")
+    answer, end = served.client.get("/metrics"), time.monotonic() + PATIENCE
+    while 'endpoint="health"' not in answer.text and time.monotonic() < end:  # counted once its answer has been sent
+        answer = served.client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     samples = dict(re.findall(r"^(\w+(?:\{.*\})?) (\S+)$", answer.text, re.MULTILINE))
     label = 'dataset="we\\"ather"'
