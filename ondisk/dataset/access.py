@@ -424,7 +424,7 @@ class Access:
         """Finish what a crash interrupted, and remove generations that nobody needs. The caller must hold the lock."""
         if not left:
             return
-        from ondisk.segments.dir import recover_folders
+        from ondisk.segments.dir import FOLDERS
 
         trusted = not self.needs_check()  # no writer may have created the sentinel since the index was lost
         opened = self.current()
@@ -436,10 +436,9 @@ class Access:
         left = {name: [each for each in some if names.get(each, name) == name] for name, some in left.items()}
         for name, segment in known.items():
             current = None if segment is None else (segment.id, self.committed(segment))
-            finish = recover_folders if self.is_dir_segment(name, segment) else recover
-            needed = finish(
-                self.directory, name, left[name], current, has_no_older_readers=has_no_older_readers, trusted=trusted
-            )
+            kind = FOLDERS if self.is_dir_segment(name, segment) else ()
+            where = self.directory, name, left[name], current
+            needed = recover(*where, *kind, has_no_older_readers=has_no_older_readers, trusted=trusted)
             for generation in set(left[name]).difference(needed):
                 opened.reader.forget(generation)
             if needed:

@@ -150,7 +150,7 @@ class Snapshot:
     def __init__(self, index: Index) -> None:
         self.columns = index.columns
         self.left_out: list[tuple[str, str]] = []
-        self._archived: dict[int, Segment] = {}
+        self._of_places: dict[int, Segment] = {}
         self.index = index
         self._is_apart = False
 
@@ -307,7 +307,7 @@ class Snapshot:
 
     def segment(self, id: int) -> Segment:
         """Look up a segment by its generation; raise IndexCorrupt if there is none that ondisk made."""
-        if (known := self.index.segments.get(id) or self._archived.get(id)) is not None:
+        if (known := self.index.segments.get(id) or self._of_places.get(id)) is not None:
             return known
         row = self._row(f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE id = ?", (id,))
         if row is None:
@@ -317,7 +317,7 @@ class Snapshot:
             raise self.corrupt(f"{segment.name!r} is not the name of a segment")
         components(segment.name)
         if place_of(segment.name):  # people rename its folder
-            self._archived[segment.id] = segment
+            self._of_places[segment.id] = segment
         else:
             self.index.segments[segment.id] = segment
         return segment
@@ -430,7 +430,7 @@ class Snapshot:
         return dict(zip(names, self._row(sql, ()) or (None, 0, 0, None, 0), strict=True))
 
     def leave_out(self, places: Collection[str]) -> None:
-        """From now on skip the data of some places of the archive, `.archive/NAME/`, in queries."""
+        """From now on skip the data of some places in queries."""
         self.left_out = [(place, f"{place[:-1]}0") for place in places]
 
     def where(self, tree: Expression) -> Condition:

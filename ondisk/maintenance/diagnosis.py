@@ -108,7 +108,7 @@ class Circumstances:
 
     Attributes:
         needs_check: the sentinel exists, or the index is missing.
-        limits: by when a segment must have ended to be archived or deleted.
+        limits: by when a segment must have ended to be moved or deleted, by its age.
         built_for: the step that the index was built for, if it is another one.
         rewrites: segments that are not stored as configured are DIRTY.
         removes_copies: second copies are to be removed.
@@ -180,16 +180,16 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
         data = counted(known.rows.count + known.without_row, "datum")
         return Diagnosis(name, State.MISSING, (f"{reason}; the index has {data} of it",))
     interval = at.interval(name, known)
+    unaligned = [*differences(known, found.seen, "file", "bytes", has_grown=found.has_grown)]
     if not known.rows.count and found.stray is None and not [*misnamed(known, interval, at)]:
         is_as_known = found.seen not in OTHER_BYTES and not found.has_grown
         if is_as_known and not known.unexplained and not known.without_row and not known.segment.has_unknown:
             return _known_without_data(name, known, found, at)
         if found.is_readable:
             state = State.DELETED if found.is_empty else State.UNALIGNED
-            return Diagnosis(name, state, tuple(_unaligned(known, found)))
+            return Diagnosis(name, state, tuple(unaligned))
     corrupted = [*_corrupted(known, found, interval, at, start)]
     dirty = [*_dirty(known, found, start)]
-    unaligned = [*_unaligned(known, found)]
     diagnosis = judge(known, corrupted, unaligned, dirty, _freed(known, found, start), found.size, at)
     return touched(diagnosis, known) if found.seen is Seen.SAME_TAIL else diagnosis
 
@@ -287,18 +287,19 @@ def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circu
         yield known.damage
 
 
-def _unaligned(known: Known, found: OnDisk) -> Iterator[str]:
-    if found.seen in OTHER_BYTES:
-        yield "it is not the file that the index describes: another program has changed or replaced it"
-    elif found.has_grown:
+def differences(known: Known, seen: Seen | None, kind: str, unit: str, *, has_grown: bool = False) -> Iterator[str]:
+    """Yield how a segment differs from what the index describes: a file of bytes, or a directory of files."""
+    if seen in OTHER_BYTES:
+        yield f"it is not the {kind} that the index describes: another program has changed or replaced it"
+    elif has_grown:
         yield "another program has appended data to it"
     if known.segment.has_unknown:
         yield "data were appended after data of another program, which the index may not know"
-    elif known.without_row or (known.unexplained and found.seen not in OTHER_BYTES):
-        yield unexplained(known, "bytes")
+    elif known.without_row or (known.unexplained and seen not in OTHER_BYTES):
+        yield _unexplained(known, unit)
 
 
-def unexplained(known: Known, unit: str) -> str:
+def _unexplained(known: Known, unit: str) -> str:
     """Return the reason if the rows of a segment are not those that ondisk has written."""
     if known.unexplained <= 0 and known.without_row:
         return f"the rows of {known.without_row} of its data were removed from the index"

@@ -1,4 +1,4 @@
-"""Dir segments in maintenance: diagnose their directories, remove files without a datum, move them to an archive."""
+"""Dir segments in maintenance: diagnose their directories, remove files without a datum, move them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ondisk.maintenance.diagnosis import (
     Known,
     OnDisk,
     diagnose,
+    differences,
     judge,
     misnamed,
     touched,
-    unexplained,
 )
 from ondisk.maintenance.replaced import discard_merged, keep
 from ondisk.maintenance.rewrite import Written
@@ -69,7 +69,7 @@ class DirSegments:
     """What maintenance does with one dir segment; the methods are those of `ConcatSegments`."""
 
     def is_readable(self, directory: Directory, name: str, format: Format) -> bool:
-        """Return whether `.metadata` has an entry, or there are no files: a killed archive leaves files without any."""
+        """Return whether `.metadata` has an entry, or there are no files: a killed move leaves files without any."""
         with contextlib.suppress(FileNotFoundError, StorageError), directory.inside(name) as folder:
             entries = MetadataFile.of(folder)
             is_empty = all(each.name.startswith(".") for each in folder.entries())
@@ -373,7 +373,7 @@ def diagnose_files(
         found = diagnose(name, known, on_disk, at, 0)
         return found if files is None else replace(found, reasons=(*found.reasons, *_strangers(files)))
     corrupted = [*_corrupted(known, files, at)]
-    unaligned = [*_unaligned(known, files)]
+    unaligned = [*differences(known, files.seen, "directory", "files")]
     dirty = [*_dirty(known, files)]
     found = judge(known, corrupted, unaligned, dirty, files.removed.size + files.unknown.size, files.size, at)
     state, reasons = found.state, found.reasons
@@ -418,15 +418,6 @@ def _corrupted(known: Known, files: Files, at: Circumstances) -> Iterator[str]:
     # Else it was noted about a directory that is not there any more.
     if known.damage is not None and (files.is_refused or files.seen not in OTHER_BYTES):
         yield known.damage
-
-
-def _unaligned(known: Known, files: Files) -> Iterator[str]:
-    if files.seen in OTHER_BYTES:
-        yield "it is not the directory that the index describes: another program has changed or replaced it"
-    if known.segment.has_unknown:
-        yield "data were appended after data of another program, which the index may not know"
-    elif known.without_row or (known.unexplained and files.seen not in OTHER_BYTES):
-        yield unexplained(known, "files")
 
 
 def _dirty(known: Known, files: Files) -> Iterator[str]:

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ondisk import json_shapes
 from ondisk.dataset.json_lines import as_json, time_text
@@ -23,6 +23,8 @@ from ondisk.datum import from_microseconds
 from ondisk.errors import OndiskError
 from ondisk.filesystem import Directory
 from ondisk.maintenance.states import Diagnosis, Done, Report
+
+T = TypeVar("T")
 
 NAME = ".report.json"
 _STAGED = NAME + ".new"
@@ -118,37 +120,31 @@ def load(directory: Directory) -> LastReport | None:
     try:
         found = json.loads(directory.read(NAME, LARGEST))
         return LastReport(
-            _text(found["command"]),
-            from_microseconds(json_shapes.parse_time(_text(found["time"]))),
-            {_text(name): _count(count) for name, count in (found.get("summary") or {}).items()},
+            _is(str, found["command"]),
+            from_microseconds(json_shapes.parse_time(_is(str, found["time"]))),
+            {name: _is(int, count) for name, count in (found.get("summary") or {}).items()},
             [_segment(each) for each in found["findings"]],
             [_segment(each) for each in found["done"]],
-            _count(found["left_out"]),
+            _is(int, found["left_out"]),
             found.get("needs_check") is True,
-            None if found["error"] is None else _text(found["error"]),
+            None if found["error"] is None else _is(str, found["error"]),
         )
     except (OndiskError, OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None  # people may write anything there
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int:
+def _is(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:
         raise TypeError
     return value
 
 
 def _segment(value: Any) -> dict[str, Any]:
     return {
-        "segment": _text(value["segment"]),
-        "states": [*map(_text, value["states"])],
-        "reasons": [*map(_text, value["reasons"])],
-        "action": None if value["action"] is None else _text(value["action"]),
+        "segment": _is(str, value["segment"]),
+        "states": [_is(str, each) for each in value["states"]],
+        "reasons": [_is(str, each) for each in value["reasons"]],
+        "action": None if value["action"] is None else _is(str, value["action"]),
     }
 
 

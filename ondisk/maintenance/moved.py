@@ -1,4 +1,4 @@
-"""Recognise what people have moved by hand: folders of the archive, and single segments between any two folders.
+"""Recognise what people have moved by hand: places, and single segments between any two folders.
 
 The index knows a moved file by its facts, and gets its new name; nothing is read twice. This runs before anything else
 that looks at segments: a fix, a repack.
@@ -34,7 +34,7 @@ class Moved(NamedTuple):
 def recognised(access: Access) -> Iterator[Done]:
     """Give the segments that people have moved their new names in the index.
 
-    Durability: one commit for all folders of the archive that were renamed, and one for all single segments.
+    Durability: one commit for all places that were renamed, and one for all single segments.
     Locks: the writers' lock, if something was moved.
     """
     renamed = dict(renamed_places(access))
@@ -65,7 +65,7 @@ def recognised(access: Access) -> Iterator[Done]:
 
 
 def renamed_places(access: Access) -> Iterator[tuple[str, str]]:
-    """Yield the folders of the archive that somebody has renamed: the old name and the new one."""
+    """Yield the places that somebody has renamed: the old name and the new one."""
     for old, each in places.places(access.directory).items():
         if each.renamed is not None:
             yield old, each.renamed
@@ -81,6 +81,12 @@ def moved_segments(access: Access) -> list[Moved]:
     with access.current().index.snapshot() as snapshot:
         known = {each.name: each for each, *_ in segment_rows.all_segments(snapshot)}
         away = places.closed(directory)
+        # One to which data were appended after it was found to be a copy counts for itself.
+        copies = {
+            name
+            for name, each in known.items()
+            if each.copies is Copies.ALL and not segment_rows.count_of(snapshot, each)
+        }
         gone = [
             each
             for name, each in known.items()
@@ -91,7 +97,7 @@ def moved_segments(access: Access) -> list[Moved]:
         return []
     unknown: dict[Interval | None, list[str]] = {}
     for name, _ in sorted(found_segments(directory, access.config), key=lambda each: in_order(each[0])):
-        if name not in known or known[name].copies is Copies.ALL:
+        if name not in known or name in copies:
             unknown.setdefault(interval_of(name, access.config.step), []).append(name)
     candidates = {
         each: [name for name in unknown.get(interval, ()) if _is_moved(access, each, name)]

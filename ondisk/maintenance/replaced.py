@@ -1,4 +1,4 @@
-"""What repack and archive replace or drop, and keep for a while: `keep_replaced` in `dataset.toml`.
+"""What repacks and moves replace or drop, and keep for a while: `keep_replaced` in `dataset.toml`.
 
 `ondisk.segments.replaced` describes the files. A disk that is too full for a repack is a reason to keep nothing.
 """

@@ -1,6 +1,6 @@
-"""Second copies: segments of one name in several places, the dataset and the folders of its archive, with equal bytes.
+"""Second copies: segments of one name in several places, with equal bytes.
 
-People make them by hand, and a crash leaves one if a disk of the archive was away while it moved a segment. A query
+People make them by hand, and a crash leaves one if a disk was away while it moved a segment. A query
 counts the data once. Maintenance removes none, since a copy may be the beginning of a move that is not done yet: they
 go by `repack --second-copies`.
 """

@@ -1,6 +1,6 @@
 """The order of durable steps in which the file of a segment gets a successor, or goes.
 
-Repack, archive, salvage and heal decide what the successor contains; what they do with the files is here:
+Repack, move, salvage and heal decide what the successor contains; what they do with the files is here:
 
     1. create   the successor at its hidden name; write and sync it
     2. yield    give the present file its hidden name, too; sync the folder, and with it the name of the successor
@@ -47,7 +47,7 @@ class Successor:
 
     def adopt(self, file: str) -> None:
         """Take over a file that another process has written and synced."""
-        generations.adopt(self._access.directory, file, self.name, self.id)
+        self._access.directory.rename(file, self.path)
 
     def displace(self, old: Segment) -> None:
         """Give the present generation its hidden name, too."""

@@ -51,7 +51,7 @@ from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.segment import Damage, End, Facts, ScanResult
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen, changed, drop_oldest, facts_of, missing, restore_or_salvage, tail_of
-from ondisk.segments.generations import LOOKS, discard_marks, hidden, kept, mark_moved, retire
+from ondisk.segments.generations import LOOKS, hidden, kept, mark_moved
 from ondisk.segments.places import elsewhere
 
 SEQUENCE = ".sequence"
@@ -506,35 +506,16 @@ def discard_folder(directory: Directory, name: str, path: str) -> None:
     directory.remove_directory(path)
 
 
-def recover_folders(
-    directory: Directory,
-    name: str,
-    generations: list[int],
-    current: tuple[int, Committed] | None,
-    *,
-    has_no_older_readers: bool,
-    trusted: bool,
-) -> list[int]:
-    """Finish what a crash interrupted with one segment; return its generations that are still needed."""
-    discard_marks(directory, name, generations)
-    generations = [generation for generation in generations if directory.stat(hidden(name, generation)) is not None]
-    known = None if current is None else current[0]
-    if current is not None and known in generations:
-        complete_folder(directory, name, *current)
-    others = [generation for generation in generations if generation != known]
-    if not has_no_older_readers or not trusted:
-        return others
-    for generation in others:
-        alias = hidden(name, generation)
-        if retire(directory, name, generation):
-            continue
-        discard_folder(directory, name, alias)
-        if directory.stat(alias) is not None:
-            why = "files that are not the segment's were in its directory, which was removed"
-            quarantine.keep(directory, alias, verb="repack", why=why, of=name)
-    discard_marks(directory, name, others)
-    return []
+def drop_folder(directory: Directory, name: str, path: str) -> None:
+    """Remove the directory of a generation; if it contains other files, those go to quarantine with it."""
+    discard_folder(directory, name, path)
+    if directory.stat(path) is not None:
+        why = "files that are not the segment's were in its directory, which was removed"
+        quarantine.keep(directory, path, verb="repack", why=why, of=name)
 
+
+FOLDERS = complete_folder, drop_folder
+"""How `ondisk.segments.generations.recover` finishes and removes generations of dir segments."""
 
 Known: TypeAlias = Callable[[], Committed]
 

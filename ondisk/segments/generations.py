@@ -16,7 +16,7 @@ To create a segment of generation 17:
 
 To replace a segment of generation 17 by generation 18:
 
-    1. `stage` creates `.NAME.18`; write it and sync it. `adopt` renames a file that another process wrote instead.
+    1. `stage` creates `.NAME.18`; write it and sync it. Or rename a file to it that another process wrote.
     2. `link_old` links NAME to `.NAME.17` and syncs the directory, and with it the name `.NAME.18`.
     3. Commit the index: the new offsets, generation 18. From now on readers find `.NAME.18`.
     4. `complete` renames `.NAME.18` to NAME.
@@ -57,7 +57,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ondisk.errors import ReadOnly, StorageError
 from ondisk.filesystem import Directory, WritableFile, is_denied
@@ -124,11 +124,6 @@ def stage(directory: Directory, name: str, generation: int) -> WritableFile:
     alias = hidden(name, generation)
     directory.discard(alias)
     return directory.create_file(alias)
-
-
-def adopt(directory: Directory, staged: str, name: str, generation: int) -> None:
-    """Rename a file that another process wrote, and synced, to the hidden name of a new generation. Synced."""
-    directory.rename(staged, hidden(name, generation))
 
 
 def link_old(directory: Directory, name: str, generation: int, committed: Committed | None) -> None:
@@ -222,7 +217,8 @@ def complete(directory: Directory, name: str, generation: int, committed: Commit
     found = directory.stat(name)
     if found is None:  # a process that was killed may just have moved another file to quarantine
         directory.sync(parent_of(name))
-    elif not _is_generation(directory, name, found.st_ino):
+    elif all(directory.inode(hidden(name, each)) != found.st_ino for each in generations_of(directory, name)):
+        # It has no hidden name, so it is no generation that was superseded.
         from ondisk.segments import quarantine  # here, as it is rarely needed
 
         quarantine.keep(directory, name, verb="open", why=f"generation {generation} of the segment takes its place")
@@ -247,11 +243,6 @@ def stray(directory: Directory, name: str, generation: int, committed: Committed
     if directory.stat(alias) is None or _same(directory, name, alias):
         return None
     return alias if waiting(directory, name, generation, committed) is None else None
-
-
-def _is_generation(directory: Directory, name: str, inode: int) -> bool:
-    """Return whether the file at NAME has a hidden name, too: then it is a generation that was superseded."""
-    return any(directory.inode(hidden(name, each)) == inode for each in generations_of(directory, name))
 
 
 def set_aside(directory: Directory, name: str, generation: int, *, verb: str) -> None:
@@ -313,11 +304,19 @@ def parents(directory: Directory) -> Iterator[str]:
                 yield below(root, name)
 
 
+def _discard(directory: Directory, _: str, alias: str) -> None:
+    found = directory.stat(alias)
+    if found is not None and stat.S_ISREG(found.st_mode):  # a folder is somebody else's
+        directory.discard(alias)
+
+
 def recover(
     directory: Directory,
     name: str,
     generations: list[int],
     current: tuple[int, Committed] | None,
+    finish: Callable[[Directory, str, int, Committed], None] = complete,
+    remove: Callable[[Directory, str, str], None] = _discard,
     *,
     has_no_older_readers: bool,
     trusted: bool,
@@ -326,6 +325,7 @@ def recover(
 
     Args:
         current: the segment's generation in the index, and its bytes; None if the index does not know the segment.
+        finish, remove: for files; `ondisk.segments.dir.FOLDERS` has those for dir segments.
         trusted: the sentinel does not exist. Otherwise an unknown generation may contain data that the index has lost.
 
     Returns:
@@ -335,14 +335,13 @@ def recover(
         name may be removed before it is.
     """
     discard_marks(directory, name, generations)
-    found = {each: directory.stat(hidden(name, each)) for each in generations}
-    generations = [each for each, at in found.items() if at is not None and stat.S_ISREG(at.st_mode)]
+    generations = [each for each in generations if directory.stat(hidden(name, each)) is not None]
     if not generations:
         return []
     directory.sync(parent_of(name))
     known = None if current is None else current[0]
     if current is not None and known in generations:
-        complete(directory, name, *current)
+        finish(directory, name, *current)
         if _same(directory, name, hidden(name, current[0])):
             directory.discard(hidden(name, current[0]))
     others = [generation for generation in generations if generation != known]
@@ -350,7 +349,7 @@ def recover(
         return others
     for generation in others:
         if not retire(directory, name, generation):
-            directory.discard(hidden(name, generation))
+            remove(directory, name, hidden(name, generation))
     discard_marks(directory, name, others)
     return []
 

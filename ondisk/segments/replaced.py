@@ -30,8 +30,7 @@ from typing import NamedTuple
 
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, Entry
-from ondisk.segments import quarantine
-from ondisk.segments.dir import discard_folder
+from ondisk.segments.dir import drop_folder
 from ondisk.segments.generations import REPLACED, ROWS, below, parent_of, parents
 from ondisk.segments.quarantine import size_of
 
@@ -124,10 +123,7 @@ def discard(directory: Directory, some: Collection[Replaced]) -> None:
     """Remove some of what is kept. Durability: what a power cut brings back has its rows."""
     for each in some:
         if each.entry is not None and each.entry.kind == "directory":
-            discard_folder(directory, each.segment, each.name)
-            if directory.stat(each.name) is not None:
-                why = "files that are not the segment's were in its directory, which was kept for a while"
-                quarantine.keep(directory, each.name, verb="repack", why=why, of=each.segment)
+            drop_folder(directory, each.segment, each.name)
         else:
             directory.discard(each.name)
     for folder in {parent_of(each.name) for each in some}:

@@ -354,28 +354,31 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def planned(self) -> list[Partition]:
         """Return the partitions of the query, in each dataset."""
         with self._open:
-            if self._access is not None:
-                return self._planned(self._access, self._paths[0])
-            return [each for path in self._paths for each in self._planned_at(path)]
+            return [each for path in self._paths for each in self._planned(path)]
 
-    def _planned_at(self, path: str) -> list[Partition]:
-        """Return the partitions of one of several datasets."""
-        try:
-            with opened(path, connect) as access:
-                found = self._planned(access, path)
-        except OndiskError as error:
-            named(error, path)
-            raise
-        return [replace(each, state=replace(each.state, dataset=path)) for each in found]
-
-    def _planned(self, access: Access, path: str) -> list[Partition]:
-        has_data = any(column.name == DATA for column in self._columns)
+    def _planned(self, path: str) -> list[Partition]:
         pushed = self._pushed
-        pinned = None if pushed.state is None else pushed.state[path]
-        config = access.current().index.config
-        tree = pushed.tree(tree_of(self._options, config, path), config, path if self._is_several else None)
-        needed = choice(self._options)
-        return plan(access, tree, needed, data=has_data, limits=self._limits, pinned=pinned, limit=pushed.limit)
+        with self._naming(path), contextlib.ExitStack() as stack:
+            access = self._access or stack.enter_context(opened(path, connect))
+            config = access.current().index.config
+            tree = pushed.tree(tree_of(self._options, config, path), config, path if self._is_several else None)
+            data = any(column.name == DATA for column in self._columns)
+            pinned = None if pushed.state is None else pushed.state[path]
+            needed = choice(self._options)
+            found = plan(access, tree, needed, data=data, limits=self._limits, pinned=pinned, limit=pushed.limit)
+        if self._is_several:
+            return [replace(each, state=replace(each.state, dataset=path)) for each in found]
+        return found
+
+    @contextlib.contextmanager
+    def _naming(self, path: str) -> Iterator[None]:
+        """Name the dataset in errors of the block, if there are several."""
+        try:
+            yield
+        except OndiskError as error:
+            if self._is_several:
+                named(error, path)
+            raise
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         spare_collections()
@@ -388,15 +391,11 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             yield from self._groups.nothing()
 
     def _read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
-        try:
+        with self._naming(partition.state.dataset or partition.state.path):
             if self._groups is not None:
                 yield from later(partition, self._groups.read, connect)
             else:
                 yield from read_later(partition, self._columns, connect, self._pushed.limit)
-        except OndiskError as error:
-            if self._is_several:
-                named(error, partition.state.dataset or partition.state.path)
-            raise
 
 
 def _parts(partition: InputPartition) -> Sequence[Partition]:

@@ -175,8 +175,10 @@ def _(victim: Victim) -> None:
     old_index(victim, then)
 
 
-@accident("08-older-index-twice-then-archive", places=("dataset",), fix=0, repack=9, maintain=0)
+@accident("08-older-index-twice-then-archive", places=("dataset",), fix=9, repack=31, maintain=9)
 def _(victim: Victim) -> None:
+    """The first fix has changed the UUID: the second time the index is foreign, and goes to quarantine, which is 9."""
+
     def then(victim: Victim) -> None:
         victim.run("archive", victim.name(A), "--yes")
 

@@ -428,15 +428,15 @@ def _(victim: Victim) -> None:
     victim.destroyed = {LATE}
 
 
-@accident("x-copied-back-and-fixed-then-the-archived-removed", fix=0, repack=9, maintain=0, **IN_ARCHIVE)
+@accident("x-copied-back-and-fixed-then-the-archived-removed", fix=0, repack=0, maintain=0, **IN_ARCHIVE)
 def _(victim: Victim) -> None:
-    """When the fix compared them, the copy was a second one."""
+    """When the fix compared them, the copy was a second one; whatever comes first follows the data to it."""
     cp(victim.file(A), victim.path / victim.name(A))
     victim.fix()
     remove(victim.file(A))
 
 
-@accident("x-copied-into-the-archive-and-fixed-then-the-other-removed", fix=0, repack=9, maintain=0, **IN_ARCHIVE)
+@accident("x-copied-into-the-archive-and-fixed-then-the-other-removed", fix=0, repack=0, maintain=0, **IN_ARCHIVE)
 def _(victim: Victim) -> None:
     cp(victim.path / victim.name(D), victim.file(D))
     victim.fix()

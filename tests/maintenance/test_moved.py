@@ -420,6 +420,19 @@ def test_data_appended_since_the_copy_was_made_stay(copied):
     assert numbers(copied) == [*EVERYTHING, 16]
 
 
+@pytest.mark.parametrize("verb", ["fix", "repack"])
+def test_data_appended_to_a_copy_stay_when_the_other_one_is_gone(dataset, verb):
+    """The index must not forget the row of the copy: it has data now."""
+    archived, back = dataset.path / LAST / name_of(dataset), dataset.path / name_of(dataset)
+    copy(archived, back)
+    dataset.fix()
+    dataset.append(data(dataset, [20]))  # on the day of the archived segment
+    remove(archived)
+    getattr(dataset, verb)()
+    maintain(dataset.path)
+    assert numbers(dataset) == sorted([*EVERYTHING, 20])
+
+
 def test_a_segment_is_not_rewritten_before_a_copy_of_its_bytes_was_compared(dataset):
     dataset.append(data(dataset, [6, 7], 2))
     dataset.append(data(dataset, [5], 2))  # out of time order: a repack rewrites the segment

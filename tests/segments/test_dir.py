@@ -15,6 +15,7 @@ from ondisk.formats.blob import Blob
 from ondisk.segment import End, Facts, Laid, Start
 from ondisk.segments import quarantine
 from ondisk.segments.dir import (
+    FOLDERS,
     METADATA,
     NEW_METADATA,
     SEQUENCE,
@@ -25,12 +26,12 @@ from ondisk.segments.dir import (
     hide,
     number_of,
     read_sequence,
-    recover_folders,
     scan,
     seen_in,
 )
 from ondisk.segments.dir_writer import DirWriter
 from ondisk.segments.facts import Committed, Seen
+from ondisk.segments.generations import recover
 
 NAME = "2026/11-20.h5"
 
@@ -217,7 +218,7 @@ def test_a_crash_leaves_folders_that_are_finished_or_removed(directory, path, ne
         DirWriter(directory), NAME, Start(Laid(b"", End()), is_new=True), [b"x"], beside(0), known=False, generation=2
     )
     known = None if current is None else (current, Committed(0, Facts(), range(0)))
-    assert recover_folders(directory, NAME, [1, 2], known, has_no_older_readers=unread, trusted=trusted) == needed
+    assert recover(directory, NAME, [1, 2], known, *FOLDERS, has_no_older_readers=unread, trusted=trusted) == needed
     assert path.exists() == (current == 1)
     assert new.exists() == (1 in needed)
     assert new.with_suffix(".2").exists() == (2 in needed)

@@ -73,7 +73,7 @@ def test_a_retired_generation_has_two_names_and_retiring_it_again_changes_nothin
 
 def test_a_file_of_another_process_becomes_a_generation(directory):
     write(directory, "2026/.staged", b"two")
-    generations.adopt(directory, "2026/.staged", NAME, 2)
+    directory.rename("2026/.staged", "2026/.11-20.vm2.2")
     assert files(directory) == {".11-20.vm2.2": b"two"}
 
 

@@ -40,6 +40,7 @@ CONDITIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("zone", "some"),
     [

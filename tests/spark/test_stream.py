@@ -486,6 +486,7 @@ def test_a_batch_that_failed_is_done_again_with_the_same_data(create, runs):
     assert query.given == Counter(written(dataset))
 
 
+@pytest.mark.check
 def test_what_is_appended_while_a_query_runs_comes(create, runs):
     dataset = create(**BASE, format="jsonl")
     query = runs(dataset)

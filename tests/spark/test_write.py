@@ -62,6 +62,7 @@ def check_sound(dataset, *, failed=False):
     assert [each.segment for each in report if each.segment.startswith(".staged")] == sorted(left)
 
 
+@pytest.mark.check
 def test_a_replica_refuses_a_write_before_anything_is_staged(spark, create, tmp_path):
     source = create("source", fields={"station": "integer"})
     source.append(data())
@@ -88,6 +89,7 @@ def test_what_was_read_can_be_written_elsewhere(spark, create):
     check_sound(target)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("format", ["seg", "jsonl"])
 def test_structs_become_data_without_what_is_null(spark, create, format):
     dataset = create(**CONFIG | {"format": format})
@@ -105,6 +107,7 @@ def test_structs_become_data_without_what_is_null(spark, create, format):
     assert list(first) == ["wind", "at", "many", "inner", "of"]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("format", ["seg", "jsonl"])
 def test_undeclared_columns_become_keys_of_the_content_as_those_of_a_table_of_arrow_do(spark, create, format):
     written, appended = (create(name, **CONFIG | {"format": format}) for name in ("written", "appended"))
@@ -176,6 +179,7 @@ def test_column_names_of_a_write_follow_the_case_rule_of_spark(spark, create):
         spark.conf.set("spark.sql.caseSensitive", "false")
 
 
+@pytest.mark.check
 def test_rows_without_data_and_narrower_types_are_taken(spark, create):
     dataset = create(**CONFIG | {"fields": {"station": "integer", "level": "real", "made": "timestamp"}})
     values = (

@@ -147,6 +147,7 @@ def test_a_task_that_fails_leaves_nothing_and_the_batch_is_written_when_it_can_b
     assert stations(dataset) == [*range(30)]
 
 
+@pytest.mark.check
 def test_a_batch_without_rows_is_no_commit(create, query):
     dataset = create(**ANY)
     run = query(dataset)

@@ -14,7 +14,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * @param properties what DESCRIBE shows
  * @param failure why it is not known; null if it is
  */
-record Loaded(JsonNode state, int room, JsonNode properties, RuntimeException failure) {
+record Loaded(JsonNode state, int room, JsonNode properties, Exception failure) {
 
   /** Returns what Python has put into a schema; null if the schema is not by Python. */
   static Loaded of(StructType schema) {
@@ -35,17 +35,15 @@ record Loaded(JsonNode state, int room, JsonNode properties, RuntimeException fa
       Question question = Question.of("load");
       question.content().set("schema", Question.parsed(schema.json()));
       return of(question.ask(new CaseInsensitiveStringMap(options)));
-    } catch (RuntimeException e) {
-      return new Loaded(null, 0, null, e);
     } catch (Exception e) { // Spark's own are checked exceptions that no method declares
-      return new Loaded(null, 0, null, new IllegalArgumentException(e.getMessage(), e));
+      return new Loaded(null, 0, null, e);
     }
   }
 
   /** Raises if it is not known. */
   void check() {
     if (failure != null) {
-      throw failure;
+      throw PythonSource.<RuntimeException>as(failure);
     }
   }
 }

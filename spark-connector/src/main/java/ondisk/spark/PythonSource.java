@@ -53,7 +53,7 @@ final class PythonSource {
   static <T> T ask(Supplier<T> work) {
     try {
       return work.get();
-    } catch (Exception e) { // Spark's own are checked exceptions that no method declares
+    } catch (Exception e) {
       throw PythonSource.<RuntimeException>as(e instanceof AnalysisException a ? shortened(a) : e);
     }
   }
@@ -70,8 +70,9 @@ final class PythonSource {
         e.getCondition(), Map$.MODULE$.from(CollectionConverters.asScala(parameters)));
   }
 
-  @SuppressWarnings("unchecked") // to throw what is checked
-  private static <E extends Exception> E as(Exception e) throws E {
+  /** Throws an exception, also a checked one that no method declares. */
+  @SuppressWarnings("unchecked")
+  static <E extends Exception> E as(Exception e) throws E {
     throw (E) e;
   }
 
