@@ -2,38 +2,55 @@
 
 A diagnosis contains the result, `State.ARCHIVE_AGE` or `State.DELETE_AGE`. Then a repack archives or deletes the
 segment, unless `Ages.why_held` returns a reason.
+
+A disk that is not mounted looks like deleted files, and a wrong clock makes data look old. Both hit many segments at
+the same time, so fix and repack leave everything if too much would go at once: see `kept` and `too_many`.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.away import maintained, missing
+from ondisk.datum import from_microseconds
 from ondisk.errors import command
 from ondisk.index import Snapshot, segment_rows
 from ondisk.index.sums import totals
-from ondisk.maintenance import holds
 from ondisk.maintenance.states import State
 from ondisk.matcher import Everything
 from ondisk.segments.places import place
-from ondisk.step import LAST, Interval, days_ago, place_of
+from ondisk.step import DAY, LAST, Interval, days_ago, place_of
 
 _HOUR = 3600  # seconds
+
+FAR = 10 * DAY
+"""How far the clock may be ahead of the last commit: longer than a week, so that a weekly maintain is enough."""
+
+COMMIT_AFTER = 3 * DAY // 2
+"""If the last commit is older, a repack commits without a change: so data age although nobody writes.
+
+Longer than a day, so that a clock that is a day ahead is not recorded; shorter than two nights, so that of daily
+segments never three are deleted at once.
+"""
+
+_MANY = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Ages:
     """From when `delete_age`, `quarantine_age` and `deletions_kept` count.
 
-    `ondisk.maintenance.holds` has the rules. `archive_age` counts from what the clock says.
+    `archive_age` counts from what the clock says.
 
     Attributes:
         now: seconds since 1970.
         doubt: why nothing is deleted by age; None if it may be.
         away: why nothing is archived by age; None if it may be.
-        needs_commit: the last commit is so old that a repack commits without a change, see `holds.COMMIT_AFTER`.
+        needs_commit: the last commit is so old that a repack commits without a change, see `COMMIT_AFTER`.
     """
 
     now: float
@@ -58,18 +75,18 @@ class Ages:
         clock = int(now * 1_000_000)
         with dataset.current().index.snapshot() as snapshot:
             committed_at = _last_commit(dataset, snapshot)
-            newest = totals(snapshot, Everything()).end if clock - committed_at > holds.FAR else None
-        counted_from = holds.counted_from(clock, committed_at, newest)
-        if counted_from is None:
-            return cls(now, holds.doubt(clock, committed_at, newest), away=away)
-        needs_commit = clock - committed_at > holds.COMMIT_AFTER
-        now = counted_from / 1_000_000
+            newest = totals(snapshot, Everything()).end if clock - committed_at > FAR else None
+        start = counted_from(clock, committed_at, newest)
+        if start is None:
+            return cls(now, doubt(clock, committed_at, newest), away=away)
+        needs_commit = clock - committed_at > COMMIT_AFTER
+        now = start / 1_000_000
         if config.delete_age is None:
             return cls(now, None, needs_commit, away)
         with dataset.current().index.snapshot() as snapshot:
             before = days_ago(config.delete_age, now)
             expired, total = segment_rows.ended_by(snapshot, before, maintained(config))
-        if holds.too_many(expired, total):
+        if too_many(expired, total):
             return cls(now, f"{expired} of {total} segments are that old at once", needs_commit, away)
         return cls(now, None, needs_commit, away)
 
@@ -130,3 +147,63 @@ def _last_commit(dataset: Access, snapshot: Snapshot) -> int:
     if remembered.last_commit is None or now - remembered.last_commit[0] > _HOUR:
         remembered.last_commit = now, int(snapshot.dataset()["committed_at"] or 0)
     return remembered.last_commit[1]
+
+
+def kept(missing: Collection[str], known: Collection[str], absent: Collection[str]) -> dict[str, str]:
+    """Return the missing segments that the index must keep, each with the reason.
+
+    Args:
+        absent: the folders of missing segments that are not on disk either.
+    """
+    of_folder, gone = Counter(map(folder_of, known)), Counter(map(folder_of, missing))
+    reasons = {}
+    for name in missing:
+        folder = folder_of(name)
+        if folder in absent:
+            reasons[name] = f"its folder {folder} does not exist"
+        elif gone[folder] >= _MANY and gone[folder] == of_folder[folder]:
+            reasons[name] = f"all {gone[folder]} segments in {folder or 'its directory'} are missing"
+        elif len(missing) >= _MANY and 2 * len(missing) > len(known):
+            reasons[name] = f"{len(missing)} of {len(known)} segments are missing"
+    return reasons
+
+
+def folder_of(name: str) -> str:
+    """Return the folder of a segment."""
+    return name.rpartition("/")[0]
+
+
+def counted_from(clock: int, committed_at: int, newest: int | None) -> int | None:
+    """Return the time from which ages count; None if the clock cannot be believed. All in microseconds.
+
+    Ages count from the last commit if the clock is ahead of it, so a clock that is a day or a week ahead makes nothing
+    old. If the clock is far ahead of the last commit, it is believed only if it is near the newest reftime.
+
+    Args:
+        committed_at: when the index was last changed.
+        newest: the newest reftime of the data; None without data.
+    """
+    if clock - committed_at <= FAR:
+        return min(clock, committed_at)
+    if newest is not None and 0 <= clock - newest <= FAR:
+        return newest
+    return None
+
+
+def too_many(expired: int, total: int) -> bool:
+    """Return whether so many of all segments are old enough to be deleted that the clock or the age may be wrong."""
+    return expired >= _MANY and 2 * expired >= total
+
+
+def doubt(clock: int, committed_at: int, newest: int | None) -> str:
+    """Return why the clock is not believed."""
+    last = f"the last change of the index was on {_day(committed_at)}"
+    data = "" if newest is None else f", and the newest datum is of {_day(newest)}"
+    return f"the clock says {_day(clock)}, but {last}{data}: is the clock wrong?"
+
+
+def _day(time: int) -> str:
+    try:
+        return f"{from_microseconds(time):%Y-%m-%d}"
+    except OverflowError:  # a damaged index
+        return f"{time} µs after 1970"

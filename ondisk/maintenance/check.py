@@ -13,13 +13,14 @@ from ondisk.dataset.access import Access
 from ondisk.errors import AuthenticationFailed, IntegrityError, KeyMissing, OndiskError, SegmentMissing, StorageError
 from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
-from ondisk.maintenance import abandoned_jobs, quarantine, replaced
+from ondisk.maintenance import quarantine, replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.moved import moved_segments, renamed_places
 from ondisk.maintenance.states import Diagnosis, Report, State, readable
 from ondisk.segment import ScanResult
+from ondisk.staging.jobs import STAGED, jobs
 from ondisk.step import inner_of
 
 _REMEMBERED = 50_000  # entries of `_Equal`
@@ -117,7 +118,7 @@ def _examine_all(
         errors += _unauthenticated(access, wrong.values())
         found = [with_result(each, wrong.get(each.segment)) for each in found]
     report.add(_followed(access, found))
-    report.segments += abandoned_jobs.diagnosed(access, now)
+    report.segments += staged_by_jobs(access, now)
     quarantine.count(access, report, errors, ages)
     replaced.count(access, report, errors)
     report.segments += places_away(access)
@@ -409,3 +410,14 @@ def reason_at(found: ScanResult, offset: int) -> str:
         if damage.offset <= offset < damage.offset + damage.size:
             return damage.reason
     return "no complete datum is there"
+
+
+def staged_by_jobs(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
+    """Diagnose the staged files of each job. They are OK while the job may still run."""
+    for job in jobs(access.directory, now):
+        name = f"{STAGED}/{job.name}"
+        if job.runs:
+            reason = "a job staged it that is running, or was killed less than a day ago"
+            yield Diagnosis(name, State.OK, (reason,))
+        else:
+            yield Diagnosis(name, State.DELETED, ("a job staged it, and was interrupted",), job.size)

@@ -3,33 +3,40 @@
 A datum that is found again keeps its `seq`. One that the index did not know gets a new one. One that is not found is
 forgotten and counts as lost. If several data have the same unique values, one counts: see `Duplicates`. A second copy
 gets no rows. What is found here says how many there are of each; what follows from that for the file, the index and the
-report is decided elsewhere: see `ondisk.maintenance.reread` and `ondisk.maintenance.explain`.
+report is decided in `ondisk.maintenance.reread`. An `Outcome` has the sentences of the report.
 """
 
 from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import compress
 from typing import Any, NamedTuple
 
 from ondisk.dataset.access import Access
-from ondisk.errors import IndexCorrupt, command, counted
+from ondisk.errors import IndexCorrupt, StateError, command, counted
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Copies, Segment
 from ondisk.index.aside import Aside
 from ondisk.index.transaction import Transaction
+from ondisk.maintenance.concat_segments import scan
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.duplicates import Duplicates, Settled
 from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.relaid import have_old_bytes
-from ondisk.maintenance.states import Tally
-from ondisk.segment import End, ScanResult
+from ondisk.maintenance.states import Diagnosis, Done, Tally
+from ondisk.segment import REMEDY, End, ScanResult
+from ondisk.staging.jobs import Changed
+from ondisk.staging.rows import StagedFile, StagedRows, scan_results
 from ondisk.step import ALWAYS, NOTHING, Interval
+
+_DELETE_AGAIN = "delete them again"
+_DELETE_EXTRA = "run `ondisk replicate SOURCE REPLICA --reconcile --delete-extra`"
+_ENCRYPTED_AGAIN = "its data are encrypted differently from the stored data, so the two cannot be compared"
 
 
 class Refused(Enum):
@@ -319,3 +326,142 @@ def damaged(compared: Compared, format: Format, remedy: str) -> str | None:
         return None
     found = counted(damage.size, format.unit, "is") if damage.size else counted(damage.count, "datum", "is")
     return f"{found} damaged, {damage.text('; ')}; {remedy}"
+
+
+class Outcome(NamedTuple):
+    """What was found in a segment, and what was done with it.
+
+    Attributes:
+        returned: data that the index did not have, and that may have been deleted.
+        is_emptied: it has no data, and the index may have lost some of it: it goes to quarantine.
+        moved: the item in quarantine that it is now.
+        original: the item in quarantine that has the original, if only what is whole of it was kept.
+        read_again: why another program must read it from its beginning; None if not.
+        is_encrypted: it is encrypted, and was compared with the stored bytes.
+        is_exposed: it is not encrypted, although new segments are.
+    """
+
+    subject: Subject
+    compared: Compared
+    returned: int
+    is_emptied: bool = False
+    moved: str | None = None
+    original: str | None = None
+    read_again: str | None = None
+    is_encrypted: bool = False
+    is_exposed: bool = False
+
+    @property
+    def remedy(self) -> str:
+        """What helps against lost data."""
+        if self.original is None:
+            return REMEDY
+        return f"the original {'directory' if self.subject.format.is_dir else 'file'} is now {self.original}"
+
+
+def explained(outcome: Outcome, diagnosis: Diagnosis, *reasons: str) -> Done:
+    """Return the result for a report, with what the segment contains that is not in the index now."""
+    compared, all_reasons = outcome.compared, (*diagnosis.reasons, *reasons, *_sentences(outcome))
+    return Done(
+        outcome.subject.name, diagnosis.state, all_reasons, "rescan", 0, compared.lost, returned=outcome.returned
+    )
+
+
+def _sentences(outcome: Outcome) -> Iterator[str]:
+    subject, compared, settled = outcome.subject, outcome.compared, outcome.compared.settled
+    if compared.copied is not None:
+        yield f"{compared.copied} has the same bytes, so `ondisk repack --second-copies` removes this copy"
+    if outcome.moved is not None:
+        yield f"it is now {outcome.moved}"
+    if outcome.read_again is not None:
+        yield outcome.read_again
+    if outcome.is_exposed:
+        yield "it is not encrypted: whoever wrote it needed no key"
+    if (damage := damaged(compared, subject.format, outcome.remedy)) is not None:
+        yield damage
+    if outcome.returned:
+        how = _DELETE_EXTRA if subject.access.config.replica else _DELETE_AGAIN
+        read = counted(outcome.returned, "datum", "was")
+        yield f"{read} read that the index did not have; if you had deleted any, {how}"
+    if compared.gone:
+        yield f"{counted(compared.gone, 'datum', 'is')} gone from the segment"
+    if compared.without_row:
+        yield f"{counted(compared.without_row, 'datum', 'is')} gone that the index had counted: {REMEDY}"
+    if compared.changed and outcome.is_encrypted:
+        reset = command("fix", subject.access.path, "--acknowledge", "--yes")
+        yield f"{_ENCRYPTED_AGAIN}: one counts as lost; if the file is right, {reset} resets that"
+    elif compared.changed:
+        yield f"some of its data have other bytes than the stored ones: {REMEDY}"
+    if settled.replacing:
+        unreadable = counted(settled.replacing, "datum", "is")
+        yield f"{unreadable} unreadable in another segment, so the copy here is used now"
+    if settled.different:
+        have = counted(settled.different, "datum", "has")
+        different = f"{have} the same unique values as other data but different contents"
+        yield f"{different}: its file was linked into quarantine"
+    if settled.skipped.count:
+        were = counted(settled.skipped.count, "datum", "was")
+        yield f"{were} skipped, because other segments have them: {settled.skipped.text()}"
+    if compared.missing:
+        gone = f"up to {counted(compared.missing, 'datum', 'is')} lost"
+        yield f"{gone}: {subject.format.shortage}; {outcome.remedy}"
+    if outcome.original is not None and not compared.damage.count and not compared.missing:
+        yield outcome.remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """All that a scan of a segment found.
+
+    Attributes:
+        source: the identity of the segment's file when it was scanned.
+    """
+
+    source: tuple[int, int, int]
+    rows: StagedFile
+
+    @classmethod
+    def write(cls, access: Access, name: str, file: str) -> Scanned:
+        """Scan a segment's file.
+
+        Args:
+            file: name of the file for the results, in the dataset's directory.
+
+        Raises:
+            StateError: the segment is not one file, or it must be rewritten; or the directory for `file` was removed.
+            StorageError: the segment cannot be read.
+
+        Locks: none; the process that updates the index sees whether the segment has changed meanwhile.
+        """
+        with access.current().index.snapshot() as snapshot:
+            known = snapshot.segment_named(name)
+        format = access.format_of(name) if known is None else access.format(known.format)
+        source = None if format.is_dir else _opened(access.directory, name)
+        if source is None:
+            raise StateError(f"the segment {name} is not a file")
+        identity = source.identity()
+        with StagedRows(access.directory, file, access.config.fields) as rows:
+            for found in scan(name, format, source):
+                if found.foreign and not (access.layout.keeps_foreign and found.in_place):
+                    raise StateError(f"the segment {name} must be rewritten")
+                rows.add_result(found)
+            rows.finish()
+        return cls(identity, StagedFile.of(access.directory, file))
+
+    def results(self, access: Access, source: ReadableFile) -> Iterator[ScanResult]:
+        """Yield what the scan found.
+
+        Raises:
+            Changed: the segment's file was replaced or written to, or the file with the results is missing or damaged.
+        """
+        if source.identity() != self.source:
+            raise Changed
+        self.rows.verify(access.directory)
+        yield from scan_results(access.directory, self.rows.name, access.config.fields)
+
+
+def _opened(directory: Directory, name: str) -> ReadableFile | None:
+    try:
+        return directory.open_to_read(name)
+    except FileNotFoundError:
+        return None

@@ -21,16 +21,14 @@ from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import forget as forget_archived
 from ondisk.maintenance.archive import would_forget
 from ondisk.maintenance.check import read_content
-from ondisk.maintenance.compare import Refused, Subject
+from ondisk.maintenance.compare import Outcome, Refused, Scanned, Subject, explained
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.explain import Outcome, explained
 from ondisk.maintenance.inspect import Inspection, interval_of, places_away
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import CHANGED, promised
 from ondisk.maintenance.reread import Unfound, commit, in_place, is_another_file, renewed, rewritten
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
-from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State, readable
 from ondisk.maintenance.successor import complete
 from ondisk.segment import REMEDY, is_loss

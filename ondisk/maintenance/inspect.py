@@ -15,8 +15,7 @@ from ondisk.errors import IndexCorrupt, InvalidInput, StorageError, command, cou
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import is_dir, of_extension
 from ondisk.index import Copies, Segment, Snapshot, segment_rows
-from ondisk.maintenance import holds
-from ondisk.maintenance.ages import AgeLimits, Ages
+from ondisk.maintenance.ages import AgeLimits, Ages, folder_of, kept
 from ondisk.maintenance.diagnosis import Circumstances, Known
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
@@ -122,9 +121,9 @@ class Inspection:
                     found = again
                 diagnoses.append(found)
         self._missing = {each.segment for each in diagnoses if State.MISSING in each.state}
-        folders = {*map(holds.folder_of, self._missing)}
+        folders = {*map(folder_of, self._missing)}
         absent = {folder for folder in folders if folder and access.directory.stat(folder) is None}
-        self._kept = holds.kept(self._missing, known.keys(), absent)
+        self._kept = kept(self._missing, known.keys(), absent)
         yield from (self._held(each, at.usage) for each in diagnoses)
 
     def examine(

@@ -22,9 +22,10 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import ReadableFile
 from ondisk.index import Copies, Segment, changes
-from ondisk.maintenance import abandoned_jobs, quarantine, replaced
+from ondisk.maintenance import quarantine, replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived, recount
+from ondisk.maintenance.check import staged_by_jobs
 from ondisk.maintenance.concat_segments import COPIES
 from ondisk.maintenance.fix import compared_again
 from ondisk.maintenance.inspect import Inspection, places_away
@@ -37,7 +38,7 @@ from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, 
 from ondisk.maintenance.successor import complete
 from ondisk.segments.facts import changed
 from ondisk.segments.quarantine import link as link_to_quarantine
-from ondisk.staging.jobs import Changed
+from ondisk.staging.jobs import Changed, remove
 from ondisk.step import days_ago
 
 _TRIES = 3
@@ -100,7 +101,7 @@ def repack(
         if second_copies:
             report.add(compared_again(access))
         replaced.remove_old(access, now, errors)
-        report.segments += abandoned_jobs.removed(access, now)
+        report.segments += _without_dead_jobs(access, now)
         report.segments += quarantine.removed(access, ages, errors)
         try:
             report.add(_repack(access, inspection, progress, errors, write_all))
@@ -374,3 +375,14 @@ def renew(access: Access, name: str) -> None:
             rewriting = kind.rewriting(access, transaction, known)
             rewriting.write(snapshot, None)
         rewriting.commit(diagnosis)
+
+
+def _without_dead_jobs(access: Access, now: float | None = None) -> Iterator[Done]:
+    """Remove the staged files of jobs that no longer run.
+
+    Locks: none; if such a job commits after all, its commit fails and stores nothing.
+    """
+    for diagnosis in staged_by_jobs(access, now):
+        if diagnosis.state:
+            remove(access.directory, diagnosis.segment.rpartition("/")[2])
+            yield Done(diagnosis.segment, diagnosis.state, diagnosis.reasons, diagnosis.action, diagnosis.freed)

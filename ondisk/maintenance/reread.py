@@ -26,12 +26,10 @@ from ondisk.index import Copies, Segment
 from ondisk.index.changes import Removal
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.check import read_content
-from ondisk.maintenance.compare import Compared, Comparison, Refused, Subject, damaged
+from ondisk.maintenance.compare import Compared, Comparison, Outcome, Refused, Scanned, Subject, damaged
 from ondisk.maintenance.concat_segments import scan as scan_file
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
-from ondisk.maintenance.explain import Outcome
-from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.second_copy import copy_of
 from ondisk.maintenance.successor import Successor, complete
 from ondisk.segment import REMEDY, End, Facts, ScanResult

@@ -8,9 +8,8 @@ from ondisk.dataset.access import Access
 from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, command
 from ondisk.maintenance import reread
 from ondisk.maintenance.check import with_result, wrong_with
-from ondisk.maintenance.compare import Subject
+from ondisk.maintenance.compare import Subject, explained
 from ondisk.maintenance.diagnosis import Known, misnamed
-from ondisk.maintenance.explain import explained
 from ondisk.maintenance.inspect import Inspection, interval_of
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.states import Diagnosis, Done, State

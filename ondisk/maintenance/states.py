@@ -93,7 +93,7 @@ class Diagnosis:
         noted: it is CORRUPTED only because a check found damage of its content; a fix checks recorded damage again.
         error: why it could not be examined; None if it was.
         held: fix and repack leave it, although they would mend it, because too much would go at once; the last reason
-            says why. See `ondisk.maintenance.holds`.
+            says why. See `ondisk.maintenance.ages`.
         moved: it is MISSING because somebody has moved it to this name, as far as its facts show.
         consumed: another program has read and removed it; a fix removes it from the index, and nothing is lost.
         awaited: why nobody may change, move or remove it: another program still has to read it.

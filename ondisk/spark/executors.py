@@ -25,10 +25,10 @@ from ondisk.dataset.input_file import notes_of_format
 from ondisk.dataset.layout import open_directory
 from ondisk.errors import StateError
 from ondisk.maintenance.check import ReadAll, Wrong, wrong_as_far_as_known
+from ondisk.maintenance.compare import Scanned
 from ondisk.maintenance.fix import ScanAll
 from ondisk.maintenance.repack import WriteAll, can_be_written_elsewhere
 from ondisk.maintenance.rewrite import Written
-from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis
 from ondisk.segment import Damage, End, Facts
 from ondisk.segments.dir import files_of

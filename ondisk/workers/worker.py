@@ -23,8 +23,8 @@ from ondisk.dataset.layout import open_directory, read_config
 from ondisk.errors import OndiskError
 from ondisk.formats.base import BATCH_SIZE
 from ondisk.maintenance.check import wrong_with
+from ondisk.maintenance.compare import Scanned
 from ondisk.maintenance.rewrite import Written
-from ondisk.maintenance.scanned import Scanned
 from ondisk.staging.jobs import job_of
 from ondisk.staging.stage import Stage
 

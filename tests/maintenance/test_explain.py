@@ -11,9 +11,8 @@ import pytest
 from ondisk.dataset.access import Access
 from ondisk.formats.jsonl import JsonLines
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.compare import Compared, Subject
+from ondisk.maintenance.compare import Compared, Outcome, Subject, explained
 from ondisk.maintenance.duplicates import Settled
-from ondisk.maintenance.explain import Outcome, explained
 from ondisk.maintenance.states import Diagnosis, Done, State, Tally
 from ondisk.segment import REMEDY
 from ondisk.step import Interval

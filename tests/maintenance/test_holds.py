@@ -17,7 +17,7 @@ from worlds import clock, lose_index, sql
 
 import ondisk
 from ondisk import Datum
-from ondisk.maintenance.holds import counted_from, doubt, kept, too_many
+from ondisk.maintenance.ages import counted_from, doubt, kept, too_many
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.metrics import metrics
 from ondisk.maintenance.states import State

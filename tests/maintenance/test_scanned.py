@@ -16,10 +16,10 @@ from ondisk import Datum
 from ondisk.dataset.access import Access
 from ondisk.errors import StateError
 from ondisk.maintenance.check import check
+from ondisk.maintenance.compare import Scanned
 from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.repack import repacked
 from ondisk.maintenance.rewrite import Written
-from ondisk.maintenance.scanned import Scanned
 from ondisk.segment import ScanResult
 from ondisk.staging.jobs import STAGED, Changed
 

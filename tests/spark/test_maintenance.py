@@ -22,9 +22,9 @@ from ondisk.dataset.access import Access
 from ondisk.errors import InvalidInput, NeedsCheck, StateError
 from ondisk.filesystem import ReadableFile
 from ondisk.formats.diskqueue.seg import Seg
+from ondisk.maintenance.compare import Scanned
 from ondisk.maintenance.fix import fix
 from ondisk.maintenance.repack import repack
-from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis, Report, State
 from ondisk.segment import ScanResult
 from ondisk.spark.executors import answers, scans, writes
