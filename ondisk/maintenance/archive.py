@@ -131,7 +131,7 @@ def rename(access: Access, name: str, new: str) -> Done:
     directory = access.directory
     with access.transaction("archive") as transaction:
         done = would_rename(access, name, new)
-        old, to = f"{ARCHIVE}/{name}/", f"{ARCHIVE}/{new}/"
+        old, to = _place(name), _place(new)
         with access.current().index.snapshot() as snapshot:
             names = [each.name for each in segment_rows.in_place(snapshot, old)]
         places.note_move(directory, old, transaction.counters.generation, 0)
@@ -145,7 +145,7 @@ def rename(access: Access, name: str, new: str) -> Done:
 
 def would_rename(access: Access, name: str, new: str) -> Done:
     """Return what `rename` would do; raise as it does."""
-    old, to = f"{ARCHIVE}/{_folder(name)}/", f"{ARCHIVE}/{_folder(new)}/"
+    old, to = _place(name), _place(new)
     found = places.place(access.directory, old)
     with access.current().index.snapshot() as snapshot:
         is_known = found.identity is not None or bool(segment_rows.in_place(snapshot, old))
@@ -172,7 +172,7 @@ def set_offline(access: Access, name: str) -> Done:
     Locks: the writers' lock.
     """
     with access.locked("archive"):
-        done, place = would_set_offline(access, name), f"{ARCHIVE}/{name}/"
+        done, place = would_set_offline(access, name), _place(name)
         with access.current().index.snapshot() as snapshot:
             count, interval = segment_rows.extent_of(snapshot, place)
         before = places.place(access.directory, place).identity or places.new_identity()
@@ -183,7 +183,7 @@ def set_offline(access: Access, name: str) -> Done:
 
 def would_set_offline(access: Access, name: str) -> Done:
     """Return what `set_offline` would do; raise as it does."""
-    place = f"{ARCHIVE}/{_folder(name)}/"
+    place = _place(name)
     if place == LAST:
         hint = f"Rename it first: {command('archive', access.path, '--rename', 'last', 'NAME', '--yes')}."
         raise StateError(f"{access.path / place} cannot be offline: repack moves segments there", hint=hint)
@@ -206,7 +206,7 @@ def set_online(access: Access, name: str) -> Done:
     Durability, Locks: as `set_offline`.
     """
     with access.locked("archive"):
-        done, place = would_set_online(access, name), f"{ARCHIVE}/{name}/"
+        done, place = would_set_online(access, name), _place(name)
         before = places.place(access.directory, place).identity
         assert before is not None
         places.write(access.directory, place, before._replace(is_offline=False), only_outside=True)
@@ -215,7 +215,7 @@ def set_online(access: Access, name: str) -> Done:
 
 def would_set_online(access: Access, name: str) -> Done:
     """Return what `set_online` would do; raise as it does."""
-    place = f"{ARCHIVE}/{_folder(name)}/"
+    place = _place(name)
     found = places.place(access.directory, place)
     if found.identity is None or not found.is_offline:
         raise NotFound(f"{access.path / place} is not offline", hint="`ondisk info` lists what is.")
@@ -251,7 +251,7 @@ def forget(access: Access, name: str) -> Done:
     Durability: one commit, then the file with its identity is removed.
     Locks: the writers' lock.
     """
-    place = f"{ARCHIVE}/{_folder(name)}/"
+    place = _place(name)
     with access.transaction("fix") as transaction:
         _, found = _forgettable(access, place)
         with access.current().index.snapshot() as snapshot:
@@ -267,7 +267,7 @@ def forget(access: Access, name: str) -> Done:
 
 def would_forget(access: Access, name: str) -> Done:
     """Return what `forget` would do; raise as it does."""
-    place = f"{ARCHIVE}/{_folder(name)}/"
+    place = _place(name)
     count, found = _forgettable(access, place)
     return _forgotten(place, count or (0 if found is None else found.count))
 
@@ -377,10 +377,10 @@ def _name_in_last(access: Access, name: str) -> str:
     return LAST + name
 
 
-def _folder(name: str) -> str:
+def _place(name: str) -> str:
     if not name or name.startswith(".") or "/" in name:
         raise InvalidInput(f"{shown(name)} is not the name of a folder in {ARCHIVE}", hint="Write for example 2024.")
-    return name
+    return f"{ARCHIVE}/{name}/"
 
 
 def _no_place(access: Access, name: str) -> NotFound:

@@ -312,8 +312,10 @@ class Comparison:
         return is_encrypted
 
 
-def damaged(compared: Compared, format: Format, remedy: str) -> str:
-    """Return a sentence about what is damaged."""
+def damaged(compared: Compared, format: Format, remedy: str) -> str | None:
+    """Return a sentence about what is damaged; None if nothing is."""
     damage = compared.damage
+    if not damage.count:
+        return None
     found = counted(damage.size, format.unit, "is") if damage.size else counted(damage.count, "datum", "is")
     return f"{found} damaged, {damage.text('; ')}; {remedy}"

@@ -64,8 +64,8 @@ def _sentences(outcome: Outcome) -> Iterator[str]:
         yield outcome.read_again
     if outcome.is_exposed:
         yield "it is not encrypted: whoever wrote it needed no key"
-    if compared.damage.count:
-        yield damaged(compared, subject.format, outcome.remedy)
+    if (damage := damaged(compared, subject.format, outcome.remedy)) is not None:
+        yield damage
     if outcome.returned:
         how = _DELETE_EXTRA if subject.access.config.replica else _DELETE_AGAIN
         read = counted(outcome.returned, "datum", "was")

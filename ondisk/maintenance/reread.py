@@ -260,7 +260,7 @@ def _file_in_place(
     if comparison.forget() and copied is None:
         return _nothing_found(subject, segment, compared, before if is_other else None)
     is_encrypted = comparison.compare_bytes(end, file)
-    outcome, damage = _outcome(subject, compared), _damage(subject, compared, REMEDY)
+    outcome, damage = _outcome(subject, compared), damaged(compared, subject.format, REMEDY)
     if known is None and subject.access.needs_check() and subject.format.is_empty(file):
         return outcome._replace(is_emptied=True)
     data_end = known.rows.data_end if known is not None and known.rows.count and not is_matched else None
@@ -338,7 +338,7 @@ def _folder_in_place(
             return outcome._replace(is_emptied=True)
         facts = _facts_of_folder(name, folder, segment, end, before.facts)
         found = segment._replace(end=end, facts=facts, has_unknown=False, copies=compared.copies)
-        _save(comparison, found, _damage(subject, compared, outcome.remedy))
+        _save(comparison, found, damaged(compared, subject.format, outcome.remedy))
         left = sum(number < end.length for number in files)
         subject.transaction.set_unowned(segment, left - subject.transaction.sums_of(segment)[0])
     return outcome
@@ -406,12 +406,8 @@ def _is_unproven(comparison: Comparison) -> bool:
 
 def _nothing_found(subject: Subject, segment: Segment, compared: Compared, other: os.stat_result | None) -> Unfound:
     """Return that none of the data that the index has were found: it keeps them."""
-    reason = _damage(subject, compared, REMEDY) or f"no datum in it can be read; {REMEDY}"
+    reason = damaged(compared, subject.format, REMEDY) or f"no datum in it can be read; {REMEDY}"
     return Unfound(segment, reason, None if other is None else refused(segment.facts, other))
-
-
-def _damage(subject: Subject, compared: Compared, remedy: str) -> str | None:
-    return damaged(compared, subject.format, remedy) if compared.damage.count else None
 
 
 def _save(comparison: Comparison, segment: Segment, damage: str | None) -> None:
