@@ -24,8 +24,9 @@ from ondisk.dataset.segment_layout import Layout, layout_of
 from ondisk.errors import DiskFull, DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
 from ondisk.filesystem import Directory, WritersLock, removed
 from ondisk.formats import Format, find, is_dir, of_extension
-from ondisk.index import Index, Segment, Snapshot, log, segment_rows, tide
+from ondisk.index import Index, Segment, Snapshot, segment_rows, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
+from ondisk.index.connections import has_long_log, is_long
 from ondisk.index.swap import has_other_names
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.named_tuple import NamedTuple
@@ -139,7 +140,7 @@ class Access:
         """Close files and connections. A running query ends with an error."""
         with self._threads:
             has_written = self._later.waiting is not None and self._usable.is_writable
-            if has_written and not self._usable.is_closed and (self._later.waiting or log.is_long(self.directory)):
+            if has_written and not self._usable.is_closed and (self._later.waiting or is_long(self.directory)):
                 self._empty_log()
             self._usable.is_closed = True
             self._drop(queries=True)
@@ -178,7 +179,7 @@ class Access:
                                     self._later.waiting = waiting
                     except DiskFull as error:
                         if self._opened is not None:
-                            log.shrink_log(self._opened.index.connections)
+                            self._opened.index.connections.shrink_log()
                         if self.config.replica:
                             error.hint = space_of_replica(self.path)
                         raise
@@ -268,12 +269,12 @@ class Access:
                 return
             self._later.waiting = 0
             try:
-                if self._exchanged() is None and not self._lock.was_killed and log.checkpoint(opened.index.connections):
+                if self._exchanged() is None and not self._lock.was_killed and opened.index.connections.checkpoint():
                     if (state := self._state()) is not None:
                         self._tide.committed(state, is_moved=True)
                     self._clean_up_after_commit()
-                    if log.is_long(self.directory):
-                        log.begin_log(opened.index.connections)
+                    if is_long(self.directory):
+                        opened.index.connections.begin_log()
             except OndiskError as error:
                 self._usable.failed = error
 
@@ -320,7 +321,7 @@ class Access:
             index = self.current().index
         index.connections.writer()  # switches a new index to WAL mode, which is not possible while somebody reads it
         if self._lock.was_killed:  # the log of the index may end with a commit that is not durable
-            log.settle_log(index.connections)
+            index.connections.settle_log()
             self._lock.was_killed = False
         return index
 
@@ -346,9 +347,9 @@ class Access:
                 self._current_to_write()
         self.finish_moves()
         self._clean_up_all()
-        if log.has_long_log(self.directory) is not None:  # a killed process has left it; a running one cuts it itself
+        if has_long_log(self.directory) is not None:  # a killed process has left it; a running one cuts it itself
             with self._threads, contextlib.suppress(LockError), self._lock.hold("open", timeout=0):
-                log.shrink_log(self._current_to_write().connections)
+                self._current_to_write().connections.shrink_log()
 
     def finish_moves(self) -> None:
         """Take their names away from segments that were moved to another folder; after a crash, or to forget them."""
@@ -396,7 +397,7 @@ class Access:
     def shrink_index(self) -> None:
         """Give back the space of rows that were removed; if somebody else writes, a later repack does it."""
         with contextlib.suppress(LockError), self.locked("repack", timeout=0):
-            log.shrink(self._current_to_write().connections)
+            self._current_to_write().connections.shrink()
 
     def _clean_up_all(self) -> None:
         """Finish what a crash interrupted. Files of a running writer look the same: the next commit cleans up again."""
@@ -406,7 +407,7 @@ class Access:
         self._later.unclean.update(left)
         with self._threads, contextlib.suppress(LockError, DiskFull), self._lock.hold("open", timeout=0):
             index = self._current_to_write()  # settles the log: a commit that a crash left there may need these files
-            self._clean_up(left_behind(self.directory), has_no_older_readers=log.checkpoint(index.connections))
+            self._clean_up(left_behind(self.directory), has_no_older_readers=index.connections.checkpoint())
 
     def _clean_up_after_commit(self) -> None:
         """Clean up after a commit. The commit is done, so an error here is raised by the next write."""

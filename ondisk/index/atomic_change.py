@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
 
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StateError, StorageError
 from ondisk.filesystem import Directory, space_hint
-from ondisk.index import log, tide
+from ondisk.index import tide
 from ondisk.index.changes import OWN, note_session
-from ondisk.index.connection import INDEX, damaged, own_error, sqlite_errors
+from ondisk.index.connection import INDEX, address, damaged, own_error, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.tables import FORMER, Columns
 from ondisk.index.tide import IndexExchanged, Tide
@@ -177,7 +175,7 @@ class AtomicChange:
     def attach(self, path: str) -> str:
         """Attach a SQLite file that nobody writes to, until the transaction ends, and return its name in SQL."""
         schema = f"staged{len(self._attached)}"
-        self._execute(f"ATTACH ? AS {schema}", (f"file:{quote(os.fsencode(path))}?immutable=1",))
+        self._execute(f"ATTACH ? AS {schema}", (address(path, "immutable=1"),))
         self._attached.append(schema)
         return schema
 
@@ -309,7 +307,7 @@ class AtomicChange:
             raise
         if not self._lazy or self._around.after:
             try:
-                commit.has_no_older_readers = log.checkpoint(self._index.connections)
+                commit.has_no_older_readers = self._index.connections.checkpoint()
             except OndiskError as error:
                 # The commit is durable in the WAL, and so acknowledged; but nothing more may be written.
                 commit.error = error

@@ -73,7 +73,6 @@ def check_rules(connection: sqlite3.Connection, directory: Directory) -> None:
 
 
 def _values(connection: sqlite3.Connection, directory: Directory) -> dict[str, Any]:
-    """Return what an index was built for."""
     try:
         ((text,),) = connection.execute("SELECT config FROM dataset").fetchall()
         return dict(json.loads(text))
@@ -115,7 +114,7 @@ def check_tables(connection: sqlite3.Connection, columns: Columns, directory: Di
     triggers = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall()
     if triggers:
         raise _corrupt(directory, f"it has a trigger, {triggers[0][0]!r}")
-    sql = (  # one statement for all: a worker of Spark opens an index for each task
+    sql = (  # one statement for all: a worker opens an index for each task
         "SELECT t.name, x.name, x.hidden FROM pragma_table_list t JOIN pragma_table_xinfo(t.name) x"
         " WHERE t.schema = 'main' AND t.type = 'table' AND t.strict AND t.name IN (SELECT value FROM json_each(?))"
     )

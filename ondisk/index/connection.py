@@ -12,6 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -154,15 +155,15 @@ def connect_to_main(directory: Directory) -> Connection:
 
 
 def connect_to_next(directory: Directory) -> Connection:
-    """Open the index that waits to replace the old one, and write nothing; errors of SQLite are not translated.
-
-    Raises:
-        StorageError: it is not a regular file.
-    """
+    """Open the index that waits to replace the old one, and write nothing; errors of SQLite are not translated."""
     connection = _connect(directory, "mode=ro&immutable=1", NEXT)
-    for setting in ("trusted_schema=0", "query_only=1", "mmap_size=0"):
-        connection.execute(f"PRAGMA {setting}").fetchone()
+    pragmas(connection, "trusted_schema=0", "query_only=1", "mmap_size=0")
     return connection
+
+
+def pragmas(connection: sqlite3.Connection, *settings: str) -> None:
+    for setting in settings:
+        connection.execute(f"PRAGMA {setting}").fetchone()
 
 
 def connect_to_damaged(directory: Directory) -> Connection:
@@ -175,8 +176,7 @@ def connect_to_damaged(directory: Directory) -> Connection:
         try:
             connection = _connect(directory, options)
             try:
-                for setting in ("writable_schema=1", "trusted_schema=0", "query_only=1", "mmap_size=0"):
-                    connection.execute(f"PRAGMA {setting}").fetchone()
+                pragmas(connection, "writable_schema=1", "trusted_schema=0", "query_only=1", "mmap_size=0")
                 connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             except BaseException:
                 connection.close()
@@ -248,10 +248,15 @@ def _connect(directory: Directory, options: str, name: str = INDEX) -> Connectio
         raise sqlite3.OperationalError(f"{name} is missing")
     for suffix in ("-journal", "-wal", "-shm"):
         directory.regular_file(name + suffix)
-    address = f"file://{quote(os.fsencode(directory.path / name))}?{options}"  # a path need not be UTF-8
+    path = address(directory.path / name, options)
     return sqlite3.connect(
-        address, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
+        path, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
     )
+
+
+def address(path: Path | str, options: str) -> str:
+    """Return the URI of a SQLite file by its absolute path, which need not be UTF-8."""
+    return f"file://{quote(os.fsencode(path))}?{options}"
 
 
 def _connect_to_read(directory: Directory, options: str) -> Connection:

@@ -13,7 +13,7 @@ from ondisk.datum import FieldType, Value, from_microseconds, microseconds, rest
 from ondisk.index.field_values import checked, kind_of
 from ondisk.index.snapshot import Snapshot
 from ondisk.index.sums import OF_INTERVAL, interval_of_sums
-from ondisk.index.tables import column_of
+from ondisk.index.tables import begin_of, column_of, formatted
 from ondisk.matcher import Expression
 from ondisk.step import DAY
 
@@ -197,9 +197,7 @@ def _key(by: str, zone: tzinfo = UTC) -> str:
     if by in PERIODS and zone is not UTC:
         return f"{by}_begin(reftime)"
     if by in _UNITS:
-        unit = _UNITS[by]
-        return f"reftime - ((reftime % {unit}) + {unit}) % {unit}"  # SQLite's % has the sign of the number
+        return begin_of("reftime", _UNITS[by])
     if by in _FIRST:
-        second = f"(reftime - ((reftime % {_SECOND}) + {_SECOND}) % {_SECOND}) / {_SECOND}"
-        return f"strftime('%s', strftime('{_FIRST[by]}', {second}, 'unixepoch')) * {_SECOND}"
+        return f"strftime('%s', {formatted('reftime', _FIRST[by])}) * {_SECOND}"
     return column_of(by)

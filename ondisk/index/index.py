@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
@@ -131,21 +132,10 @@ class Index:
         new, mark = str(uuid.uuid4()), tide.read(directory)
         directory.discard(NEW, f"{NEW}-journal", f"{INDEX}-journal", f"{INDEX}-wal", f"{INDEX}-shm")
         directory.sync()  # else a power cut could keep the rename and lose an unlink
-        directory.create_file(NEW).close()
-        with sqlite_errors(directory):
-            connection = sqlite3.connect(directory.path / NEW, isolation_level=None)
-            try:
-                connection.execute("PRAGMA synchronous=EXTRA")
-                connection.execute("BEGIN")
-                for statement in Columns(config).create_statements():
-                    connection.execute(statement)
-                row = (1, new, seq, generation, dump(config), time.time_ns() // 1000)
-                connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, 0, 0)", row)
-                if mark is not None:
-                    connection.executemany(FORMER, ((each,) for each in mark.uuids))
-                connection.execute("COMMIT")
-            finally:
-                connection.close()
+        with building(directory, config) as connection:
+            row = (1, new, seq, generation, dump(config), time.time_ns() // 1000)
+            connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, 0, 0)", row)
+            connection.executemany(FORMER, () if mark is None else ((each,) for each in mark.uuids))
         tide.announce(directory, new)
         directory.rename(NEW, INDEX)
         tide.save(directory, TideMark(new, seq, generation, (seq, generation)))
@@ -256,6 +246,20 @@ class Index:
         finally:
             self.connections.give_back(connection)
         return found
+
+
+@contextlib.contextmanager
+def building(directory: Directory, config: DatasetConfig) -> Iterator[sqlite3.Connection]:
+    """Create the tables of an index in `.index.sqlite.new`, and commit them with what the block adds. Synced."""
+    directory.create_file(NEW).close()
+    with sqlite_errors(directory), contextlib.closing(sqlite3.connect(directory.path / NEW)) as connection:
+        connection.isolation_level = None
+        connection.execute("PRAGMA synchronous=EXTRA")
+        connection.execute("BEGIN")
+        for statement in Columns(config).create_statements():
+            connection.execute(statement)
+        yield connection
+        connection.execute("COMMIT")
 
 
 def _look_up_of(columns: Columns, names: tuple[str, ...]) -> _LookUp | None:

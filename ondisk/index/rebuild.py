@@ -1,7 +1,7 @@
 """A new index for another revision or another configuration, made from a copy of the old one.
 
-The copy is `.index.sqlite.new`, which nobody else opens; `ondisk.index.swap` then replaces the old index by it. A copy
-that a backup has made gets its name by `put_in_place`.
+The copy is `.index.sqlite.new`, which nobody else opens; `ondisk.index.swap` then replaces the old index by it, or
+`put_in_place` gives it its name where there is none.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ondisk.index.connection import (
     connect_to_read,
     connect_to_write,
     damaged,
+    pragmas,
     sqlite_errors,
 )
 from ondisk.index.migrations import upgrade
@@ -64,14 +65,11 @@ class Old:
         return bool(self.connection.execute("SELECT seq > 0 FROM dataset").fetchone()[0])
 
     def count(self) -> int:
-        """Return how many data there are."""
-        (count,) = self.connection.execute("SELECT count(*) FROM datum").fetchone()
-        return int(count)
+        return int(self.connection.execute("SELECT count(*) FROM datum").fetchone()[0])
 
     def state(self) -> State:
-        """Return its UUID, and the last numbers that it has given out."""
-        uuid, seq, generation = self.connection.execute("SELECT uuid, seq, generation FROM dataset").fetchone()
-        return str(uuid), int(seq), int(generation)
+        state: State = self.connection.execute("SELECT uuid, seq, generation FROM dataset").fetchone()
+        return state
 
     def former(self) -> list[str]:
         """Return the UUIDs that it had before, and those of archives whose rows it has taken over."""
@@ -140,7 +138,6 @@ class Rebuilt:
 
     @classmethod
     def begin(cls, directory: Directory, source: sqlite3.Connection) -> Rebuilt:
-        """Copy an index."""
         return cls(directory, copy_index(directory, source, NEW))
 
     @classmethod
@@ -148,8 +145,7 @@ class Rebuilt:
         """Copy an index to a file without a name in TMPDIR, for a dry run; `close` removes it."""
         connection = sqlite3.connect("", isolation_level=None)
         source.backup(connection)
-        for setting in ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF"):
-            connection.execute(f"PRAGMA {setting}").fetchone()
+        pragmas(connection, "trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF")
         return cls(directory, connection)
 
     @property
@@ -158,7 +154,6 @@ class Rebuilt:
         return self.directory.inode(NEW) is not None
 
     def upgrade(self, config: DatasetConfig) -> None:
-        """Upgrade the copy to the newest revision."""
         try:
             upgrade(self.connection)
         except IndexCorrupt as error:
@@ -192,8 +187,7 @@ class Rebuilt:
 
     def longest(self) -> int:
         """Return the size of the largest datum."""
-        (size,) = self.connection.execute("SELECT ifnull(max(size), 0) FROM datum").fetchone()
-        return int(size)
+        return int(self.connection.execute("SELECT ifnull(max(size), 0) FROM datum").fetchone()[0])
 
     def segments(self) -> Iterator[tuple[int, str, str, Iterator[Place]]]:
         """Yield id, name and format of each segment with data, and the places of its data, ordered by offset.
@@ -252,7 +246,6 @@ class Rebuilt:
         self.connection.close()
 
     def discard(self) -> None:
-        """Remove the copy."""
         self.close()
         remove_copy(self.directory, NEW)
 
@@ -285,12 +278,8 @@ def in_conflict(
     )
     for segment, offset, size, *stored in connection.execute(sql):
         found = zip(kinds.items(), stored, strict=True)
-        yield (
-            segment,
-            offset,
-            size,
-            {name: None if value is None else restored(value, kind) for (name, kind), value in found},
-        )
+        shown = {name: None if value is None else restored(value, kind) for (name, kind), value in found}
+        yield segment, offset, size, shown
 
 
 def _value(name: str, kind: FieldType) -> str:
@@ -336,8 +325,7 @@ def copy_index(directory: Directory, source: sqlite3.Connection, name: str) -> s
         # Exclusive, it needs no `-shm`. On a disk too full for `-shm` SQLite would report another error.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
         source.backup(connection)
-        for setting in ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=DELETE", "journal_mode=OFF"):
-            connection.execute(f"PRAGMA {setting}").fetchone()
+        pragmas(connection, "trusted_schema=OFF", "synchronous=OFF", "journal_mode=DELETE", "journal_mode=OFF")
     except BaseException:
         connection.close()
         remove_copy(directory, name)
@@ -360,8 +348,7 @@ def record_places(directory: Directory, name: str, segments: Iterable[Placed]) -
     """
     connection = sqlite3.connect(directory.path / name, isolation_level=None)
     try:
-        for setting in ("locking_mode=EXCLUSIVE", "trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF"):
-            connection.execute(f"PRAGMA {setting}").fetchone()
+        pragmas(connection, "locking_mode=EXCLUSIVE", "trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF")
         revision_of(connection, directory)
         connection.execute("BEGIN")
         sql = (

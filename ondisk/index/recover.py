@@ -29,6 +29,7 @@ from ondisk.index.connection import (
     connect_to_read,
     sqlite_errors,
 )
+from ondisk.index.index import building
 from ondisk.index.rebuild import copy_index, sync_copy
 from ondisk.index.swap import swap_in
 from ondisk.index.tables import FORMER, Columns
@@ -76,15 +77,8 @@ def recover(directory: Directory, config: DatasetConfig, timeout: float, *, gene
         generation, seq = max(generation, mark.generation), max(seq, mark.seq)
     new = str(uuid.uuid4())
     directory.discard(NEW, f"{NEW}-journal")
-    directory.create_file(NEW).close()
     try:
-        with contextlib.ExitStack() as opened, sqlite_errors(directory):
-            index = opened.enter_context(contextlib.closing(sqlite3.connect(directory.path / NEW)))
-            index.isolation_level = None
-            index.execute("PRAGMA synchronous=EXTRA")
-            index.execute("BEGIN")
-            for statement in Columns(config).create_statements():
-                index.execute(statement)
+        with contextlib.ExitStack() as opened, building(directory, config) as index:
             lost, former = 0, set() if mark is None else {*mark.uuids}
             source = None
             with contextlib.suppress(*SQLITE_ERRORS):
@@ -98,7 +92,6 @@ def recover(directory: Directory, config: DatasetConfig, timeout: float, *, gene
             index.executemany(FORMER, ((each,) for each in former))
             row = (1, new, seq, generation, dump(config), time.time_ns() // 1000, lost)
             index.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, ?, 0)", row)
-            index.execute("COMMIT")
         tide.announce(directory, new)
         kept = free_name(directory)
         swap_in(directory, timeout, with_log=False, kept_as=kept)

@@ -13,12 +13,10 @@ deletions.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
 
-from ondisk.index.connection import SQLITE_ERRORS
+from ondisk.index.connection import SQLITE_ERRORS, address
 from ondisk.index.snapshot import Segment, Snapshot
 
 _TABLES = ("segment", "datum", "block", "value")
@@ -40,7 +38,7 @@ def copy(snapshot: Snapshot, segment: Segment, path: Path) -> None:
 
     Durability: SQLite syncs the file.
     """
-    snapshot.attach(_address(path, "rw"), _SCHEMA)
+    snapshot.attach(address(path, "mode=rw"), _SCHEMA)
     execute = snapshot.connection.execute
     execute(f"PRAGMA {_SCHEMA}.journal_mode=OFF").fetchone()
     snapshot.copy(segment, _SCHEMA)
@@ -57,7 +55,7 @@ def read(snapshot: Snapshot, path: Path) -> Numbers | None:
         None if the file is not whole, or ondisk did not write it. Then the snapshot is of no use.
     """
     try:
-        snapshot.attach(_address(path, "ro&immutable=1"), _SCHEMA)
+        snapshot.attach(address(path, "mode=ro&immutable=1"), _SCHEMA)
         execute = snapshot.connection.execute
         for table in _TABLES:  # SQLite looks for names without a schema here first
             execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM {_SCHEMA}.{table}")
@@ -65,7 +63,3 @@ def read(snapshot: Snapshot, path: Path) -> Numbers | None:
     except SQLITE_ERRORS:
         return None
     return Numbers(*rows[0]) if len(rows) == 1 else None
-
-
-def _address(path: Path, options: str) -> str:
-    return f"file:{quote(os.fsencode(path))}?mode={options}"

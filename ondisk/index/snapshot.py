@@ -18,6 +18,7 @@ from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import components
 from ondisk.formats import has_extension, is_dir
 from ondisk.index.connection import SQLITE_ERRORS, Connection, damaged, own_error, translated
+from ondisk.index.tables import begin_of, formatted
 from ondisk.index.where import Condition, condition, resolve
 from ondisk.matcher import Expression, undeclared_in
 from ondisk.named_tuple import NamedTuple
@@ -460,11 +461,7 @@ class Snapshot:
     def _order(self, sort: Sort) -> Iterator[str]:
         if sort.interval is not None:
             unit = _TRUNCATED[sort.interval]
-            if isinstance(unit, int):
-                yield f"datum.reftime - ((datum.reftime % {unit}) + {unit}) % {unit}"
-            else:
-                second = "(datum.reftime - ((datum.reftime % 1000000) + 1000000) % 1000000) / 1000000"
-                yield f"strftime('{unit}', {second}, 'unixepoch')"
+            yield begin_of("datum.reftime", unit) if isinstance(unit, int) else formatted("datum.reftime", unit)
         for key in sort.keys:
             column = "datum.reftime" if key.field == "reftime" else f"datum.f_{key.field}"
             if key.field != "reftime" and self.columns.kinds[key.field].interned:

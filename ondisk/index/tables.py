@@ -30,8 +30,7 @@
                its name, format and facts; see `ondisk.segments.generations`
     source     the dataset that this one follows, by the UUID of that dataset's index; the UUID that this index
                had when the row was written; session, offset, index start and key of the token; host and port of the
-               source's server, empty and 0 for a path; the bytes read so far; when it was committed; see
-               `ondisk.replication.source_rows`
+               source's server, empty and 0 for a path; the bytes read so far; when it was committed
     difference one row for each datum of the source that is not here, or that the source has lost: its `seq`,
                `kind`: 0: it is not here; 1: the only copy is here; and why
     data       a view for people: names instead of ids, times as text
@@ -287,3 +286,13 @@ def _time_as_text(column: str) -> str:
     rest = f"(({column} % 1000000 + 1000000) % 1000000)"
     second = f"strftime('%Y-%m-%dT%H:%M:%S', ({column} - {rest}) / 1000000, 'unixepoch')"
     return f"{second} || iif({rest}, printf('.%06d', {rest}), '') || 'Z'"
+
+
+def begin_of(column: str, unit: int) -> str:
+    """Return the SQL of the begin of the unit that contains a time, both in microseconds; SQLite's % has its sign."""
+    return f"{column} - (({column} % {unit}) + {unit}) % {unit}"
+
+
+def formatted(column: str, form: str) -> str:
+    """Return the SQL of the text of a time in microseconds, as `strftime` writes it."""
+    return f"strftime('{form}', ({begin_of(column, 1_000_000)}) / 1000000, 'unixepoch')"

@@ -265,9 +265,7 @@ def _compared(
     if found is not None:
         return found
     state = whole()
-    if state is None or mark.is_reached_by(state):
-        return None
-    return Exchanged(mark, not mark.knows(state[0]))
+    return None if state is None or mark.is_reached_by(state) else Exchanged(mark, not mark.knows(state[0]))
 
 
 def _main_compared(directory: Directory, mark: TideMark) -> Exchanged | None:

@@ -128,19 +128,16 @@ class ConcatWriter:
         is_touched = committed is None or not committed.is_untouched(found)
         is_exact = end is not None and not is_touched and found.st_size == end.size
         may_continue = layout.may_continue(partial(self._directory.open_to_read, name), end or End(), is_exact=is_exact)
-        if end is not None and committed is not None and trusted and not is_touched:
-            if found.st_size > end.size and not committed.has_tail(self._directory.open_to_read(name)):
-                raise changed(self._directory, name)  # its row in the index is not about these bytes
-            if not may_continue:
-                raise MustRewrite(name)
-            return Start(Laid(b"", end), checksum=committed.facts.checksum)
-        file = self._directory.open_to_read(name)
         if end is not None and committed is not None:
-            self._check_same(name, committed, file)
-            if trusted and not may_continue:
-                raise MustRewrite(name)
+            if is_touched or not trusted:
+                self._check_same(name, committed, self._directory.open_to_read(name))
+            elif found.st_size > end.size and not committed.has_tail(self._directory.open_to_read(name)):
+                raise changed(self._directory, name)  # its row in the index is not about these bytes
             if trusted:
-                return Start(Laid(b"", end), is_touched=True, checksum=committed.facts.checksum)
+                if not may_continue:
+                    raise MustRewrite(name)
+                return Start(Laid(b"", end), is_touched=is_touched, checksum=committed.facts.checksum)
+        file = self._directory.open_to_read(name)
         try:
             laid = layout.resume(file, end or End())
         except (SegmentCorrupt, StateError, AuthenticationFailed) as error:
@@ -153,11 +150,12 @@ class ConcatWriter:
                 return Start(layout.begin(), is_new=True, checksum=0)
             if is_begun:
                 return Start(laid, checksum=0)
-            if not may_continue:
-                raise _not_continued(self._directory, name)
-            return Start(laid, is_touched=True, has_unknown=True, is_found=True)
         if not may_continue:
-            raise _not_continued(self._directory, name)
+            reason = "new data would not be encrypted as dataset.toml says, or with a keystream that was used before"
+            hint = f"Run {command('fix', self._directory.path, '--yes')}, then append again."
+            raise StateError(f"cannot append to {self._directory.path / name}: {reason}", hint=hint, segment=name)
+        if end is None or committed is None:
+            return Start(laid, is_touched=True, has_unknown=True, is_found=True)
         has_unknown = laid.end.size - len(laid.content) > end.size
         checksum = None if has_unknown else committed.facts.checksum
         return Start(laid, is_touched=True, has_unknown=has_unknown, is_found=True, checksum=checksum)
@@ -363,12 +361,6 @@ def _is_never_counted(file: ReadableFile, end: End, layout: Layout) -> bool:
     return laid.end.size - len(laid.content) <= end.size
 
 
-def _not_continued(directory: Directory, name: str) -> StateError:
-    reason = "new data would not be encrypted as dataset.toml says, or with a keystream that was used before"
-    hint = f"Run {command('fix', directory.path, '--yes')}, then append again."
-    return StateError(f"cannot append to {directory.path / name}: {reason}", hint=hint, segment=name)
-
-
 class SegmentWriter:
     """Writes data one after the other to the file of one concat segment.
 
@@ -462,21 +454,15 @@ class SegmentWriter:
                 raise EOFError(f"{source.path} ends at byte {begin + len(content)}")
             self._write(end.size, content if sealer is None else sealer.unseal(begin, content))
         else:
-            self._copy(source, begin, size)
+            place = self._base + end.size
+            self._file.copy(source, begin, size, place)
+            if self._checksum is not None:
+                self._checksum = checksum_of(self._file, place + size, range(0), place, self._checksum)
         if moved := [Block(end.length + each.offset, end.size + each.position, each.stored) for each in blocks]:
             self._save_blocks(moved)
         counted = 0 if self._layout.patch(end) is None else count
-        self.end = end._replace(
-            size=end.size + size,
-            length=end.length + (size if length is None else length),
-            count=end.count + counted,
-        )
-
-    def _copy(self, source: ReadableFile, begin: int, size: int) -> None:
-        self._file.copy(source, begin, size, self._base + self.end.size)
-        if self._checksum is not None:
-            copied = self._base + self.end.size
-            self._checksum = checksum_of(self._file, copied + size, range(0), copied, self._checksum)
+        length = end.length + (size if length is None else length)
+        self.end = end._replace(size=end.size + size, length=length, count=end.count + counted)
 
     @property
     def may_repeat(self) -> bool:

@@ -345,8 +345,9 @@ def _remove(directory: Directory, name: str) -> None:
 def items(directory: Directory) -> Iterator[Item]:
     """Yield all items in quarantine, by folder, the oldest first; raise StorageError if one cannot be read."""
     for folder in folders(directory):
-        for entry in _found(directory, folder):
-            yield _item(directory, folder, entry)
+        for entry in directory.entries(folder):  # in order of names, and so of times
+            if _is_item(entry.name):
+                yield _item(directory, folder, entry)
 
 
 def find(directory: Directory, name: str) -> Item | None:
@@ -364,11 +365,7 @@ def find(directory: Directory, name: str) -> Item | None:
 
 def total(directory: Directory) -> Total:
     """Return how many items are in quarantine, and their bytes; raise StorageError if one cannot be read."""
-    sizes = [
-        size_of(directory, f"{folder}/{entry.name}")
-        for folder in folders(directory)
-        for entry in _found(directory, folder)
-    ]
+    sizes = [each.size for each in items(directory)]
     return Total(len(sizes), sum(sizes))
 
 
@@ -398,11 +395,6 @@ def _is_dir_segment(directory: Directory, name: str) -> bool:
     from ondisk.segments.dir import METADATA  # here, as few datasets have dir segments
 
     return directory.stat(f"{name}/{METADATA}") is not None
-
-
-def _found(directory: Directory, folder: str) -> Iterator[Entry]:
-    """Yield the items in one quarantine, in order of names, and so of times."""
-    return (entry for entry in directory.entries(folder) if _is_item(entry.name))
 
 
 def _is_item(last: str) -> bool:

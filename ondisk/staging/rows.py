@@ -19,21 +19,19 @@ Rows of data that are to be appended, of what a scan found in a segment, or of a
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import astuple, dataclass, replace
 from itertools import repeat
 from typing import Any
-from urllib.parse import quote
 
 from zlib_ng.zlib_ng import crc32
 
 from ondisk.datum import FieldType
 from ondisk.filesystem import Closing, Directory
 from ondisk.formats import Batch
-from ondisk.index.connection import SQLITE_ERRORS, sqlite_errors
+from ondisk.index.connection import SQLITE_ERRORS, address, pragmas, sqlite_errors
 from ondisk.index.tables import insert_rows, stored_columns
 from ondisk.segment import Block, Damage, End, ScanResult
 from ondisk.staging.jobs import Changed, create_staged
@@ -252,7 +250,7 @@ def _mappings(names: Sequence[str], columns: Sequence[Sequence[Any]], count: int
 
 
 def _reading(directory: Directory, name: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(os.fsencode(directory.path / name))}?immutable=1", uri=True)
+    return sqlite3.connect(address(directory.path / name, "immutable=1"), uri=True)
 
 
 def merge(directory: Directory, names: Sequence[str], merged: str, kinds: Mapping[str, FieldType]) -> None:
@@ -312,8 +310,7 @@ def _create(directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> 
     connection = sqlite3.connect(directory.path / name, isolation_level=None)
     try:
         with sqlite_errors(directory):
-            for setting in _SETTINGS:
-                connection.execute(f"PRAGMA {setting}").fetchone()
+            pragmas(connection, *_SETTINGS)
             connection.execute("BEGIN")
             for table in _TABLES:
                 connection.execute(f"CREATE TABLE {table} STRICT")

@@ -32,7 +32,8 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory
 from ondisk.formats.vm2 import Vm2
-from ondisk.index import INDEX, log
+from ondisk.index import INDEX
+from ondisk.index.connections import Connections
 from ondisk.index.transaction import Transaction
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -855,8 +856,8 @@ def test_many_small_batches_leave_little_in_the_log_and_none_at_the_end(create):
 
 
 def test_small_appends_share_a_checkpoint_and_closing_leaves_nothing_in_the_log(create, monkeypatch):
-    dataset, calls, checkpoint = create(), [], log.checkpoint
-    monkeypatch.setattr(log, "checkpoint", lambda each: calls.append(each) or checkpoint(each))
+    dataset, calls, checkpoint = create(), [], Connections.checkpoint
+    monkeypatch.setattr(Connections, "checkpoint", lambda each: calls.append(each) or checkpoint(each))
     for n in range(40):
         dataset.append([at(6, n)])
         with ondisk.open(dataset.path, read_only=True) as other:

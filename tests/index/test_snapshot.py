@@ -14,7 +14,7 @@ from worlds import sql as change
 
 from ondisk import Datum
 from ondisk.errors import IndexCorrupt, StateError, StorageError
-from ondisk.index import log, segment_rows
+from ondisk.index import segment_rows
 from ondisk.index.field_values import most_frequent
 from ondisk.index.snapshot import ROWS, Segment
 from ondisk.index.sums import Totals, totals
@@ -416,7 +416,7 @@ def check_set_apart(dataset, index, texts):
         assert blocks
         snapshot.set_apart(segment)
         dataset.delete("")
-        assert log.checkpoint(index.connections)
+        assert index.connections.checkpoint()
         index.metadata.clear()
         rows = [row for rows in segment_rows.in_order_of_seq(snapshot, segment) for row in rows]
         assert [seq for seq, _ in rows] == [*range(1, 48, 2)]

@@ -10,7 +10,7 @@ from worlds import datum, fail, sql
 from ondisk import DatasetConfig, Datum
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, StorageError
 from ondisk.filesystem import Directory
-from ondisk.index import INDEX, Index, Segment, log
+from ondisk.index import INDEX, Index, Segment
 from ondisk.index.changes import present
 from ondisk.index.connections import Connections
 from ondisk.index.sums import totals
@@ -385,7 +385,7 @@ def test_after_a_commit_that_does_not_reach_the_main_file_nothing_more_is_done(i
     def fail(_: Connections) -> bool:
         raise StorageError("the disk fails")
 
-    monkeypatch.setattr(log, "checkpoint", fail)
+    monkeypatch.setattr(Connections, "checkpoint", fail)
     with Transaction(index) as transaction:
         transaction.on_rollback(lambda: calls.append("undone"))
         transaction.after_commit(lambda: calls.append("done"))

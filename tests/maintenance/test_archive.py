@@ -25,7 +25,8 @@ from ondisk.errors import (
     StateError,
     StorageError,
 )
-from ondisk.index import INDEX, log
+from ondisk.index import INDEX
+from ondisk.index.connections import Connections
 from ondisk.maintenance.archive import planned
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
@@ -701,7 +702,7 @@ def failing_checkpoints():
         raise StorageError("the disk fails")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log, "checkpoint", fail)
+        patch.setattr(Connections, "checkpoint", fail)
         yield
 
 

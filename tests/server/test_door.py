@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 
-from ondisk.index import log
 from ondisk.server.door import Limits
 
 from .conftest import PATIENCE, Serving, data, read_all
@@ -108,7 +107,7 @@ def has_snapshot(dataset) -> bool:
     dataset.append(data(1))
     with dataset._access.transaction("append") as transaction:
         transaction.commit()
-    return not log.checkpoint(dataset._access.current().index.connections)
+    return not dataset._access.current().index.connections.checkpoint()
 
 
 @pytest.mark.check
