@@ -429,14 +429,27 @@ def _check_returns(access: Access, name: str) -> None:
     access.layout.check_returns(access.directory, name)
 
 
+def merge_refusal(access: Access, name: str) -> str | None:
+    """Return why data cannot be merged with the segment of a name in `.archive/last`; None if they can."""
+    there = _not_whole(access, _name_in_last(access, name))
+    if there is None:
+        return None
+    return f"it is not archived: {there.segment} is {', '.join(there.state.names)}: {there.reasons[0]}"
+
+
 def _check_whole(access: Access, name: str) -> None:
-    """Raise if a segment is damaged, or its data are missing: a merge would lose those that cannot be read now."""
+    """Raise if a merge with a segment would lose data that cannot be read now, or that the index does not know."""
+    if (found := _not_whole(access, name)) is not None:
+        raise _refused(access, name, found, "merged")
+
+
+def _not_whole(access: Access, name: str) -> Diagnosis | None:
     with access.current().index.snapshot() as snapshot:
-        diagnosis, known = Inspection(access).examine(snapshot, name)
-    if diagnosis is None or known is None:
-        return
-    if State.CORRUPTED in diagnosis.state or (State.MISSING in diagnosis.state and known.rows.count):
-        raise _refused(access, name, diagnosis, "merged")
+        found, known = Inspection(access).examine(snapshot, name)
+    if found is None or known is None:
+        return None
+    is_missing = State.MISSING in found.state and known.rows.count
+    return found if is_missing or found.state & (State.CORRUPTED | State.UNALIGNED) else None
 
 
 def _refused(access: Access, name: str, diagnosis: Diagnosis | None, verb: str) -> OndiskError:

@@ -32,7 +32,7 @@ from ondisk.maintenance.successor import Successor, complete, withdraw
 from ondisk.segment import End, Facts, ScanResult
 from ondisk.segments import generations, quarantine
 from ondisk.segments.concat_writer import SegmentWriter, keep_data_after
-from ondisk.segments.facts import changed, facts_of, located
+from ondisk.segments.facts import CheckedReading, changed, facts_of, located
 from ondisk.segments.generations import hidden, stray, waiting
 from ondisk.step import Interval
 
@@ -366,10 +366,12 @@ class _Move:
         """Write the data of both segments, in query order, to a new generation."""
         access, transaction, format = self._access, self._transaction, self._format
         old, directory, name = self._old, self._directory, new.name
+        reader, checked = access.current().reader, dict[int, CheckedReading]()
         for each in (old, there):
             if each.copies is not Copies.NONE:  # data without rows are not written
                 quarantine.link(directory, each.name, verb="archive", why=COPIES)
-        reader = access.current().reader
+            keep_data_after(directory, each.name, each.end, format, verb="archive")
+            checked[each.id] = CheckedReading(reader.file_of(each), each.committed(format.mutable))
         with access.current().index.snapshot() as snapshot, successor.create() as staged:
 
             def read(piece: Sequence[tuple[int, int, int, int, int]]) -> list[bytes]:
@@ -377,7 +379,7 @@ class _Move:
                 contents = {}
                 for id_ in (old.id, there.id):
                     rows: list[Row] = [each[1:] for each in piece if each[2] == id_]
-                    contents[id_] = reader.contents(snapshot, rows) if rows else iter(())
+                    contents[id_] = reader.contents(snapshot, rows, checked[id_].add) if rows else iter(())
                 return [next(contents[of]) for _, _, of, _, _ in piece]
 
             pieces = partial(transaction.pieces_of, (there, old), interval, _MERGED)
@@ -394,6 +396,9 @@ class _Move:
                 transaction.set_places((new.id, offset, seq) for (seq, *_), offset in zip(piece, offsets, strict=False))
                 if sizes != [row[-1] for row in piece]:
                     transaction.resize(new, zip([row[0] for row in piece], sizes, strict=True))
+            for each in (old, there):
+                if checked[each.id].is_whole() is False:
+                    raise reader.wrong_checksum(each)
             end, facts = writer.seal(), writer.facts()
         successor.displace(there)
         return end, facts

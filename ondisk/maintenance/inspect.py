@@ -244,11 +244,11 @@ def _diagnosed(
 
 def _with_copies(access: Access, name: str, found: Diagnosis, known: Known, at: Circumstances) -> Diagnosis:
     """Return the diagnosis of a segment, as far as others may be copies of it, or it is one."""
-    if known.segment.copies is not Copies.NONE and found.state and not found.state & ~_SHRINKING:
+    if known.segment.copies is not Copies.NONE and found.state & _SHRINKING and not found.state & _UNSURE:
         if known.segment.copies is Copies.ALL and lacks_other_copy(access, known.segment):
             return replace(found, state=State.UNALIGNED, reasons=("the other copy of its data is gone",), freed=0)
         if not at.removes_copies:
-            return replace(found, state=State.OK, reasons=(*found.reasons, SECOND_COPIES), freed=0)
+            return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, SECOND_COPIES), freed=0)
     is_wanted = at.removes_copies and known.segment.copies is not Copies.NONE
     if found.state & _SHRINKING and place_of(name) not in at.limits.places and not is_wanted:
         return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, _NOT_MAINTAINED), freed=0)

@@ -24,7 +24,7 @@ from ondisk.filesystem import ReadableFile
 from ondisk.index import Copies, Segment, changes
 from ondisk.maintenance import quarantine, replaced
 from ondisk.maintenance.ages import Ages
-from ondisk.maintenance.archive import UNMOVABLE, archived, recount
+from ondisk.maintenance.archive import UNMOVABLE, archived, merge_refusal, recount
 from ondisk.maintenance.check import staged_by_jobs
 from ondisk.maintenance.concat_segments import COPIES
 from ondisk.maintenance.fix import compared_again
@@ -167,9 +167,12 @@ def _repack(
                 try:
                     done = repacked(inspection, before.segment, written, old_files)
                     if State.ARCHIVE_AGE in done.state and not done.state & UNMOVABLE:
-                        moved = archived(access, before.segment)
-                        actions = " and ".join(filter(None, (done.action, moved.action)))
-                        done = replace(done, action=actions, freed=done.freed + moved.freed)
+                        if (why := merge_refusal(access, before.segment)) is None:
+                            moved = archived(access, before.segment)
+                            actions = " and ".join(filter(None, (done.action, moved.action)))
+                            done = replace(done, action=actions, freed=done.freed + moved.freed)
+                        else:
+                            done = replace(done, reasons=(*done.reasons, why))
                 except DiskFull as error:  # other segments may need less space, or free some
                     traceback.clear_frames(error.__traceback__)  # they refer to the old file, and would keep its space
                     full = error

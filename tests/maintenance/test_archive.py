@@ -18,6 +18,7 @@ from ondisk.errors import (
     AlreadyExists,
     ArchiveOffline,
     DurabilityLost,
+    IntegrityError,
     InvalidInput,
     NeedsCheck,
     NotFound,
@@ -398,6 +399,61 @@ def test_what_is_damaged_is_not_archived(make, state):
     assert not [*dataset.path.glob(f"{LAST}/2026/*")]
 
 
+def damage_index(dataset, name):
+    spoil(dataset.path, f"UPDATE segment SET checked = 'its bytes are not what they were' WHERE name = '{name}'")
+
+
+def test_a_damaged_segment_of_the_archive_keeps_no_other_from_it(make):
+    dataset = make(archive_age=10)
+    dataset.archive(segment(dataset))
+    dataset.append(some(dataset, [1], [9]))
+    damage_index(dataset, f"{LAST}/{segment(dataset)}")
+    with clock((T + 100 * DAY).timestamp()):
+        done = {each.segment: each for each in dataset.repack(by_age=True)}
+    assert done[segment(dataset)].reasons[-1] == (
+        f"it is not archived: {LAST}/{segment(dataset)} is CORRUPTED: its bytes are not what they were"
+    )
+    assert {*dataset.path.glob("2026/*")} == {dataset.path / segment(dataset)}
+    assert len([*dataset.path.glob(f"{LAST}/2026/*")]) == 3
+
+
+@pytest.mark.parametrize("rotten", ["archived", "late"])
+def test_rotten_bytes_are_not_merged_as_if_they_were_whole(make, rotten):
+    dataset = make()
+    name = segment(dataset)
+    dataset.archive(name)
+    dataset.append(some(dataset, [1], [9]))
+    path = dataset.path / (f"{LAST}/{name}" if rotten == "archived" else name)
+    if path.is_dir():
+        pytest.skip("a merge of folders links their files, whose checksums stay")
+    content = path.read_bytes()
+    rot(
+        path,
+        content.replace(b":0}", b":7}", 1)
+        if dataset.config.format == "jsonl"
+        else content[:-9] + b"\xff" + content[-8:],
+    )
+    before = dataset.summary()
+    with pytest.raises(IntegrityError):
+        dataset.archive(name)
+    assert dataset.summary() == before
+    assert path.exists()
+
+
+def test_what_a_merge_does_not_write_is_kept(make):
+    """Bytes that somebody has appended to the archived file."""
+    dataset = make()
+    name = segment(dataset)
+    dataset.archive(name)
+    dataset.append(some(dataset, [1], [9]))
+    path = dataset.path / LAST / name
+    if path.is_dir():
+        pytest.skip("a merge of folders moves each file")
+    rot(path, path.read_bytes() + b"theirs")
+    dataset.archive(name)
+    assert [item.why.split(":")[0] for item in dataset.quarantine] == ["bytes after the last datum that is whole"]
+
+
 def test_a_segment_that_has_data_of_other_times_is_not_moved_without_them(make):
     dataset = make()
     spoil(dataset.path, "UPDATE datum SET reftime = reftime + 864000000000 WHERE seq = 2")
@@ -419,7 +475,7 @@ def test_nothing_is_merged_into_a_segment_that_is_damaged_or_missing(make, direc
         with pytest.raises(StateError, match="MISSING"):
             act()
     aside.rename(dataset.path / there)
-    spoil(dataset.path, f"UPDATE segment SET checked = 'its bytes are not what they were' WHERE name = '{there}'")
+    damage_index(dataset, there)
     with pytest.raises(StateError, match="not what they were"):
         getattr(dataset, direction)(name)
     assert (dataset.path / name).exists()
