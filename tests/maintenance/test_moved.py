@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from kit.crashes import killed_in
-from worlds import content, lose_index, rot, sql
+from worlds import change_config, clock, content, lose_index, rot, sql
 
 import ondisk
 from ondisk import Datum
@@ -383,6 +383,25 @@ def test_a_second_copy_is_compared_again_before_it_is_removed(copied, accident):
     found = [*map(repr, content(copied, damaged="skip"))]
     assert {*map(repr, before)} <= {*found}
     assert len(found) == len(before) or not copied.config.unique
+
+
+def test_a_second_copy_in_a_segment_that_is_old_enough_for_the_archive_is_kept(dataset):
+    if dataset.config.format == "blob":
+        pytest.skip("folders are merged by their files")
+    own = dataset.path / name_of(dataset)
+    copy(dataset.path / LAST / name_of(dataset), own)
+    dataset.fix()
+    dataset.append(data(dataset, [6, 7]))
+    dataset.delete("n: 6")
+    dataset.close()
+    copies = own.read_bytes()
+    change_config(dataset.path, 'step = "daily"', 'step = "daily"\narchive_age = 10')
+    with clock((T + timedelta(days=100)).timestamp()), ondisk.open(dataset.path) as again:
+        again.repack()
+        assert numbers(again) == sorted([*EVERYTHING, 7])
+        kept = dataset.path.with_name("kept")
+        again.quarantine.export(next(iter(again.quarantine)).name, kept)
+    assert kept.read_bytes() == copies
 
 
 def test_a_copy_of_a_segment_whose_file_is_damaged_now_is_read(dataset):
