@@ -280,7 +280,7 @@ class _Rewriting:
         found = directory.stat(self._successor.path)
         assert found is not None
         self._size = found.st_size
-        self._new = self._new._replace(end=end, facts=facts)
+        self._new = self._new._replace(end=end, facts=facts, unproven=self._old.unproven)
         transaction.supersede(self._old)
         transaction.save_segment(self._new, interval)
         self._is_kept = keep(self._access, transaction, self._old)
@@ -338,7 +338,8 @@ class _Move:
         else:
             keep(access, transaction, there)
             end, facts = self._merge(there, successor, new, interval)
-            new = new._replace(end=end, facts=facts, copies=max(old.copies, there.copies))
+            copies, unproven = max(old.copies, there.copies), old.unproven or there.unproven
+            new = new._replace(end=end, facts=facts, copies=copies, unproven=unproven)
             transaction.supersede(old)
             transaction.supersede(there)
             transaction.save_segment(new, interval)

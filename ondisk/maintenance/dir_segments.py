@@ -172,7 +172,8 @@ class DirSegments:
         writer.sync()
         end, _, facts = writer.appended(name)
         transaction.supersede(segment)
-        transaction.save_segment(new._replace(end=end, facts=facts), interval)
+        unproven = new.unproven or segment.unproven
+        transaction.save_segment(new._replace(end=end, facts=facts, unproven=unproven), interval)
         if there is not None:  # files that a killed move has left have no datum, and nobody has removed their rows
             transaction.add_deleted(new.id, first - there.end.length, 0)
         transaction.after_commit(writer.reveal)
@@ -221,7 +222,7 @@ class _Renumbering:
         end, _, facts = writer.appended(name)
         if seen is not Seen.UNTOUCHED:  # a fix has not read the files yet
             facts = facts._replace(mtime=0, checksum=None)
-        self._new = self._new._replace(end=end, facts=facts)
+        self._new = self._new._replace(end=end, facts=facts, unproven=self._old.unproven)
         self._is_kept = keep(self._access, transaction, self._old)
         transaction.supersede(self._old)
         transaction.save_segment(self._new, interval)

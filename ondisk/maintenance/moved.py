@@ -55,7 +55,8 @@ def recognised(access: Access) -> Iterator[Done]:
                     each: snapshot.segment_named(each) for both in found for each in (both.segment.name, both.name)
                 }
                 spans = {each.segment: segment_rows.interval_of(snapshot, each.segment) for each in found}
-            for segment, name in (each for each in found if known[each.segment.name] == each.segment):
+            found = [each for each in found if known[each.segment.name] == each.segment]
+            for segment, name in found:
                 if (copy := known[name]) is not None:
                     transaction.supersede(copy)
                 transaction.move(segment, _at(access, segment, name, transaction.take_generation()), spans[segment])

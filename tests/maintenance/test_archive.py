@@ -28,6 +28,7 @@ from ondisk.errors import (
 )
 from ondisk.index import INDEX
 from ondisk.index.connections import Connections
+from ondisk.index.snapshot import Mark
 from ondisk.maintenance.archive import planned
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
@@ -438,6 +439,20 @@ def test_rotten_bytes_are_not_merged_as_if_they_were_whole(make, rotten):
         dataset.archive(name)
     assert dataset.summary() == before
     assert path.exists()
+
+
+def test_bytes_that_nobody_has_proven_stay_so_in_a_repack_and_in_a_merge(make):
+    """Else a replica returns them to its source as if they were right."""
+    dataset = make()
+    name = segment(dataset)
+    spoil(dataset.path, f"UPDATE segment SET unread = {Mark.UNPROVEN:d} WHERE name = '{name}'")
+    dataset.delete("reftime: <=2026-11-20 03:00:00")
+    dataset.repack()
+    dataset.archive(name)
+    dataset.append(some(dataset, [1], [9]))
+    dataset.archive(name)
+    with access_to(dataset.path) as access, access.current().index.snapshot() as snapshot:
+        assert snapshot.segment_named(f"{LAST}/{name}").unproven
 
 
 def test_what_a_merge_does_not_write_is_kept(make):
