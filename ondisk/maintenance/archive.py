@@ -438,7 +438,7 @@ def merge_refusal(access: Access, name: str) -> str | None:
 
 
 def _check_whole(access: Access, name: str) -> None:
-    """Raise if a merge with a segment would lose data that cannot be read now, or that the index does not know."""
+    """Raise if a segment is damaged, or its data are missing: a merge would lose those that cannot be read now."""
     if (found := _not_whole(access, name)) is not None:
         raise _refused(access, name, found, "merged")
 
@@ -449,7 +449,7 @@ def _not_whole(access: Access, name: str) -> Diagnosis | None:
     if found is None or known is None:
         return None
     is_missing = State.MISSING in found.state and known.rows.count
-    return found if is_missing or found.state & (State.CORRUPTED | State.UNALIGNED) else None
+    return found if is_missing or State.CORRUPTED in found.state else None
 
 
 def _refused(access: Access, name: str, diagnosis: Diagnosis | None, verb: str) -> OndiskError:
