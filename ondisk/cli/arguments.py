@@ -10,7 +10,7 @@ from typing import Any
 
 from ondisk.errors import ConfigError, InvalidInput
 
-_MASTER = re.compile(r"|yarn|local(-cluster)?(\[.*\])?|[a-z0-9+]+://.+")
+_MASTER = r"|yarn|local(-cluster)?(\[.*\])?|[a-z0-9+]+://.+"
 
 
 def add_dataset(parser: argparse.ArgumentParser) -> None:
@@ -207,7 +207,7 @@ def duration(text: str) -> float:
 
 def _master(text: str) -> str:
     """Return a Spark master, or raise: `check --spark DATASET` must not use the dataset as the master."""
-    if not _MASTER.fullmatch(text):
+    if not re.fullmatch(_MASTER, text):
         problem = f"{text!r} is not a Spark master such as spark://host:7077 or local[4]"
         raise argparse.ArgumentTypeError(f"{problem}; write --spark without MASTER after all other arguments")
     return text

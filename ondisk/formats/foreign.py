@@ -11,40 +11,37 @@ _UTF_16 = {b"\xff\xfe": "UTF-16LE", b"\xfe\xff": "UTF-16BE"}
 _GUESSED = 200  # bytes by which UTF-16 without a mark is found
 _SAVE = "Save it as CSV, and append that."
 _AS_BLOB = "ondisk does not read it yet; store whole files with --format blob."
-# By the first bytes, with those behind the name: a column of CSV may be called CDF or GRIB.
-_OTHERS = {
-    re.compile(magic, re.DOTALL): (kind, hint)
-    for magic, kind, hint in [
-        (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "Excel (xls)", _SAVE),
-        (rb"%PDF-", "PDF", "Get the table as CSV."),
-        (rb"GRIB.{3}[\x00-\x04]", "GRIB", "Append it without --format, or with --format grib."),
-        (rb"BUFR.{3}[\x00-\x04]", "BUFR", "Append it without --format, or with --format bufr."),
-        (rb"CDF[\x01\x02\x05]", "NetCDF", _AS_BLOB),
-        (rb"\x89HDF", "HDF5", _AS_BLOB),
-        (rb"SQLite format 3\0", "SQLite", "Export its table: sqlite3 -csv -header FILE 'SELECT * FROM TABLE'."),
-        (rb"\xff\xd8\xff", "JPEG", _AS_BLOB),
-        (rb"\x89PNG\r\n", "PNG", _AS_BLOB),
-        (rb"GIF8[79]a", "GIF", _AS_BLOB),
-        (rb"II\*\0|MM\0\*", "TIFF", _AS_BLOB),
-        (rb"RIFF.{4}WEBP", "WebP", _AS_BLOB),
-    ]
-}
-_MARKUP = re.compile(rb"\s*<(?:!doctype html|html|\?xml)", re.IGNORECASE)
-_ARRAY = re.compile(rb"\s*\[\s*(?:\{|$)")
-_INDENTED = re.compile(rb"\s*\{\s*\n")
+# By the first bytes, and a pattern for those after these: a column of CSV may be called CDF or GRIB.
+_OTHERS = [
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"", "Excel (xls)", _SAVE),
+    (b"%PDF-", b"", "PDF", "Get the table as CSV."),
+    (b"GRIB", rb".{3}[\x00-\x04]", "GRIB", "Append it without --format, or with --format grib."),
+    (b"BUFR", rb".{3}[\x00-\x04]", "BUFR", "Append it without --format, or with --format bufr."),
+    (b"CDF", rb"[\x01\x02\x05]", "NetCDF", _AS_BLOB),
+    (b"\x89HDF", b"", "HDF5", _AS_BLOB),
+    (b"SQLite format 3\0", b"", "SQLite", "Export its table: sqlite3 -csv -header FILE 'SELECT * FROM TABLE'."),
+    (b"\xff\xd8\xff", b"", "JPEG", _AS_BLOB),
+    (b"\x89PNG\r\n", b"", "PNG", _AS_BLOB),
+    (b"GIF8", rb"[79]a", "GIF", _AS_BLOB),
+    (b"II*\0", b"", "TIFF", _AS_BLOB),
+    (b"MM\0*", b"", "TIFF", _AS_BLOB),
+    (b"RIFF", rb".{4}WEBP", "WebP", _AS_BLOB),
+]
+_MARKUP = rb"(?i)\s*<(?:!doctype html|html|\?xml)"
+_ARRAY = rb"\s*\[\s*(?:\{|$)"
+_INDENTED = rb"\s*\{\s*\n"
 
 
 def kind_of(head: bytes) -> str | None:
     """Return the kind of a file by its first bytes, such as JPEG or gzip; None if they are of none that is known."""
-    kinds = (kind for magic, (kind, _) in _OTHERS.items() if magic.match(head))
-    return next(kinds, None) or compression_of(head)
+    known = _known(head)
+    return compression_of(head) if known is None else known[0]
 
 
 def foreign(head: bytes) -> InvalidInput | None:
     """Return the error for a file whose first bytes, some hundreds, are not text in lines; None for text."""
-    for magic, (kind, hint) in _OTHERS.items():
-        if magic.match(head):
-            return InvalidInput(f"it is {kind}, not text", hint=hint)
+    if (known := _known(head)) is not None:
+        return InvalidInput(f"it is {known[0]}, not text", hint=known[1])
     compression = compression_of(head)
     if compression == "zip":
         return _of_zip(head)
@@ -55,14 +52,23 @@ def foreign(head: bytes) -> InvalidInput | None:
             f"Pass encoding (--encoding {encoding.lower()}) for CSV, or convert it: iconv -f {encoding} -t UTF-8 FILE."
         )
         return InvalidInput("it is UTF-16, not UTF-8", hint=hint)
-    if _MARKUP.match(head):
+    first = head.lstrip()[:1]
+    if first == b"<" and re.match(_MARKUP, head):
         return InvalidInput(
             "it is HTML or XML, not a table", hint="Is it the page of an error or a login? Get it again."
         )
-    if _ARRAY.match(head):
+    if first == b"[" and re.match(_ARRAY, head):
         return InvalidInput("it is a JSON array, not JSON lines", hint="Write a line for each: jq -c '.[]' FILE.")
-    if _INDENTED.match(head):
+    if first == b"{" and re.match(_INDENTED, head):
         return InvalidInput("it is JSON on several lines, not JSON lines", hint="Write a line for each: jq -c . FILE.")
+    return None
+
+
+def _known(head: bytes) -> tuple[str, str] | None:
+    """Return the kind of a file, and what to do with it."""
+    for begin, rest, kind, hint in _OTHERS:  # first without a pattern: to compile them all takes longer than an append
+        if head.startswith(begin) and re.match(rest, head[len(begin) :], re.DOTALL):
+            return kind, hint
     return None
 
 
