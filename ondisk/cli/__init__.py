@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import gc
 import os
 import signal
 import sys
@@ -75,6 +76,7 @@ Raise the limit of memory (`ulimit -v`, the container's), or append with a lower
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, by default that of `sys.argv`, and return the exit code; `--help` raises SystemExit."""
     fill_closed_streams()
+    gc.set_threshold(20_000)  # a start makes as many objects, none of them garbage
     try:
         with _terminable():
             return _run(list(map(decoded, sys.argv[1:])) if argv is None else argv)
