@@ -34,7 +34,7 @@ STORIES = {
     ("vm2", "dropped"): _DROPPED,
     ("vm2", "archived"): _ARCHIVED,
     ("seg lz4", "dirty"): _DIRTY,
-    ("vm2", "merged"): _MERGED,  # whose lines are found in quarantine as they are
+    ("seg lz4", "merged"): _MERGED,
     ("blob", "dirty"): _DIRTY,
     ("blob", "dropped"): _DROPPED,
     ("blob", "archived"): _ARCHIVED,
