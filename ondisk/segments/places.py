@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 
 from ondisk.errors import InvalidInput, StorageError
@@ -94,9 +95,11 @@ def place(directory: Directory, name: str) -> Place:
     known = outer or inner
     if outer is not None and outer.is_offline:
         return Place(name, outer, "it is offline", is_ours=False)
-    why = None
-    if directory.stat(name.removesuffix("/")) is None:
+    why, found = None, directory.stat(name.removesuffix("/"))
+    if found is None:
         why = "its folder is not there: is a disk not mounted?"
+    elif stat.S_ISLNK(found.st_mode):
+        why = "a symbolic link is in its place, which is not followed: mount its disk there instead (mount --bind)"
     elif outer is not None and inner is None:
         why = "its folder is empty, or is another one: is a disk not mounted?"
     elif outer is not None and inner is not None and inner.id != outer.id:

@@ -41,18 +41,21 @@ def test_without_an_identity_a_folder_is_there_and_nothing_in_it_is_cleaned_up(d
     assert [*places.roots(directory)] == []
 
 
-@pytest.mark.parametrize("accident", ["no folder", "an empty mount point", "the wrong disk", "an older tape"])
+@pytest.mark.parametrize("accident", ["no folder", "an empty mount point", "the wrong disk", "an older tape", "a link"])
 def test_what_is_in_the_place_of_a_folder_is_told_apart(directory, last, tmp_path, accident):
     shutil.rmtree(last)
     if accident == "an empty mount point":
         last.mkdir()
+    elif accident == "a link":
+        last.symlink_to(tmp_path / "older", target_is_directory=True)
     elif accident == "an older tape":
         shutil.copytree(tmp_path / "older", last)
     elif accident == "the wrong disk":
         places.write(directory, TAPE, places.new_identity()._replace(generation=7))
         (tmp_path / TAPE).rename(last)
     why = {"no folder": "its folder is not there", "an empty mount point": "its folder is empty",
-           "the wrong disk": "another folder is in its place", "an older tape": "an older state of it"}  # fmt: skip
+           "the wrong disk": "another folder is in its place", "an older tape": "an older state of it",
+           "a link": "a symbolic link is in its place"}  # fmt: skip
     assert (why_away(directory) or "").startswith(why[accident])
     assert [*places.roots(directory)] == []
     assert places.closed(directory).keys() >= {LAST}
