@@ -85,6 +85,7 @@ _FIELD_TYPES = {
     "timestamp": "timestamp",
     "binary": "bytes",
 }
+_OF_SPARK = frozenset({"provider", "owner", "comment", "external", "is_managed_location"})  # properties it adds itself
 _NEW = 50_000  # new objects before the next garbage collection: as many as a batch creates
 
 
@@ -176,27 +177,43 @@ def _properties(config: DatasetConfig, found: Totals) -> dict[str, str]:
 
 
 def _created(options: Mapping[str, str], pushed: Pushed) -> StructType:
-    """Create a dataset for CREATE TABLE."""
+    """Create a dataset for CREATE TABLE. Its properties are the keys of `dataset.toml`."""
     given = {name.lower(): value for name, value in pushed.more["properties"].items()}
-    config: Any = {"fields": {}}
     if "location" in given:
         raise InvalidInput("the name of a table is its place below the root of the catalog", hint="Leave out LOCATION.")
     for name in ("format", "step"):
         if name not in given:
             hint = "Add TBLPROPERTIES (format = 'jsonl', step = 'daily'), for example."
             raise InvalidInput(f"the table property {name} is missing", hint=hint)
-        config[name] = given[name]
-    config |= {name: names_in(given[name]) for name in ("unique", "index") if name in given}
-    for column, kind in pushed.more["columns"].items():
-        name = column.lower()
-        if name == DATA or (name == REFTIME and kind == "timestamp"):
+    own = {name: value for name, value in given.items() if name not in _OF_SPARK and not name.startswith("option.")}
+    config: Any = {name: _value_of_key(name, value) for name, value in own.items()} | {"fields": {}}
+    columns = {column.lower(): kind for column, kind in pushed.more["columns"].items()}
+    if columns.get(REFTIME) != "timestamp":
+        raise InvalidInput(
+            f"a table has a column {REFTIME} TIMESTAMP", hint="It is the time of each datum: declare it."
+        )
+    if columns.pop(DATA, "string") not in ("string", "binary"):
+        hint = "Its text is JSON: give its schema when you read, spark.read.schema(…), or use get_json_object."
+        raise InvalidInput(f"the column {DATA} is STRING, or BINARY", hint=hint)
+    for name, kind in columns.items():
+        if name == REFTIME:
             continue
-        if kind not in _FIELD_TYPES or name == REFTIME:
+        if kind not in _FIELD_TYPES:
             hint = f"The types are {', '.join(_FIELD_TYPES)}; {REFTIME} is timestamp."
-            raise InvalidInput(f"the column {column} cannot be {kind}", hint=hint)
+            raise InvalidInput(f"the column {name} cannot be {kind}", hint=hint)
         config["fields"][name] = _FIELD_TYPES[kind]
     Dataset.create(options["path"], config).close()
     return StructType().add("created", LongType())
+
+
+def _value_of_key(key: str, text: str) -> Any:
+    """Return what a table property means as the value of a key of `dataset.toml`."""
+    if key in ("unique", "index", "maintain_archives"):
+        return names_in(text)
+    with contextlib.suppress(ValueError):
+        if type(value := json.loads(text)) in (int, float, bool):
+            return value
+    return text
 
 
 def _deleted(options: Mapping[str, str], pushed: Pushed) -> StructType:

@@ -132,14 +132,19 @@ def test_a_stream_of_a_table_goes_to_another(spark, weather, tmp_path):
     assert spark.table(other).count() == 100
 
 
+DAILY = "TBLPROPERTIES (format = 'jsonl', step = 'daily')"
+
+
 @pytest.mark.check
 def test_a_table_is_created(spark, root, weather):
     name = table(weather, "made")
     spark.sql(f"""
         CREATE TABLE {name} (reftime TIMESTAMP, station BIGINT, level DOUBLE, name STRING, ok BOOLEAN, data STRING)
-        TBLPROPERTIES (format = 'jsonl', step = 'monthly', unique = 'reftime, station', index = 'station')
+        TBLPROPERTIES (format = 'jsonl', step = 'monthly', unique = 'reftime, station', index = 'station',
+            replace = 'yes', delete_age = '36500', compression = 'none')
     """)
     with ondisk.open(weather.path.with_name("made")) as made:
+        assert (made.config.replace, made.config.delete_age, made.config.compression) == ("yes", 36500, "none")
         assert {name: str(kind) for name, kind in made.config.fields.items()} == {
             "station": "integer", "level": "real", "name": "text", "ok": "boolean"
         }  # fmt: skip
@@ -150,8 +155,12 @@ def test_a_table_is_created(spark, root, weather):
     assert ask(spark, f"SELECT station, level, ok, data FROM {name}") == [(1, 1.5, True, '{"x":1}')]
     for columns, more, message in (
         ("reftime TIMESTAMP", "", "the table property format is missing"),
-        ("reftime DATE", "TBLPROPERTIES (format = 'jsonl', step = 'daily')", "the column reftime cannot be date"),
-        ("x DECIMAL(5,2)", "TBLPROPERTIES (format = 'jsonl', step = 'daily')", "the column x cannot be decimal"),
+        ("reftime DATE", DAILY, "a table has a column reftime TIMESTAMP"),
+        ("x BIGINT", DAILY, "a table has a column reftime TIMESTAMP"),
+        ("reftime TIMESTAMP, x DECIMAL(5,2)", DAILY, "the column x cannot be decimal"),
+        ("reftime TIMESTAMP, data STRUCT<a: INT>", DAILY, "the column data is STRING"),
+        ("reftime TIMESTAMP", DAILY.replace(")", ", uniqe = 'x')"), "uniqe: unknown key"),
+        ("reftime TIMESTAMP", DAILY.replace(")", ", delete_age = 'old')"), "delete_age: must be a whole number"),
         ("x BIGINT", "PARTITIONED BY (x)", "a dataset is divided by reftime"),
         ("x BIGINT", "LOCATION '/elsewhere'", "the name of a table is its place"),
     ):
