@@ -85,6 +85,7 @@ _FIELD_TYPES = {
     "timestamp": "timestamp",
     "binary": "bytes",
 }
+_CATALOG = "a catalog: spark.sql.catalog.NAME=ondisk.spark.OndiskCatalog, with NAME.root"
 _OF_SPARK = frozenset({"provider", "owner", "comment", "external", "is_managed_location"})  # properties it adds itself
 _NEW = 50_000  # new objects before the next garbage collection: as many as a batch creates
 
@@ -192,7 +193,10 @@ def _created(options: Mapping[str, str], pushed: Pushed) -> StructType:
         raise InvalidInput(
             f"a table has a column {REFTIME} TIMESTAMP", hint="It is the time of each datum: declare it."
         )
-    if columns.pop(DATA, "string") not in ("string", "binary"):
+    if DATA not in columns:  # a SELECT that creates a table and lacks it would fail when the dataset is there already
+        hint = f"Declare it STRING or BINARY; a SELECT that creates a table needs {REFTIME} and {DATA}."
+        raise InvalidInput(f"a table has a column {DATA}", hint=hint)
+    if columns.pop(DATA) not in ("string", "binary"):
         hint = "Its text is JSON: give its schema when you read, spark.read.schema(…), or use get_json_object."
         raise InvalidInput(f"the column {DATA} is STRING, or BINARY", hint=hint)
     for name, kind in columns.items():
@@ -465,7 +469,7 @@ def _planning(
 def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
     """Raise unless all options are known."""
     if "location" in options:  # set by Spark
-        hint = "Use CREATE TEMPORARY VIEW name USING ondisk OPTIONS (path '…')."
+        hint = f"Use CREATE TEMPORARY VIEW name USING ondisk OPTIONS (path '…'), or {_CATALOG}."
         raise InvalidInput("a dataset cannot be a table of Spark's catalog: CREATE TABLE stores nothing", hint=hint)
     for name, (reason, hint) in _REMOVED.items():
         if name in map(str.lower, options):
@@ -503,7 +507,7 @@ def path_of(options: Mapping[str, str]) -> str:
     if not path:
         raise InvalidInput(
             "the path of the dataset is missing",
-            hint="Pass it to load, save or start. ondisk has no tables: for SQL, create a temporary view with a path.",
+            hint=f"Pass it to load, save or start. For SQL, create a temporary view with a path, or use {_CATALOG}.",
         )
     return _local(path)
 

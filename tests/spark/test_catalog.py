@@ -157,16 +157,21 @@ def test_a_table_is_created(spark, root, weather):
         ("reftime TIMESTAMP", "", "the table property format is missing"),
         ("reftime DATE", DAILY, "a table has a column reftime TIMESTAMP"),
         ("x BIGINT", DAILY, "a table has a column reftime TIMESTAMP"),
-        ("reftime TIMESTAMP, x DECIMAL(5,2)", DAILY, "the column x cannot be decimal"),
+        ("reftime TIMESTAMP, x BIGINT", DAILY, "a table has a column data"),
+        (DAILY, "AS SELECT timestamp'2026-11-20' AS reftime, 1L AS x", "a table has a column data"),
+        ("reftime TIMESTAMP, data STRING, x DECIMAL(5,2)", DAILY, "the column x cannot be decimal"),
         ("reftime TIMESTAMP, data STRUCT<a: INT>", DAILY, "the column data is STRING"),
-        ("reftime TIMESTAMP", DAILY.replace(")", ", uniqe = 'x')"), "uniqe: unknown key"),
-        ("reftime TIMESTAMP", DAILY.replace(")", ", delete_age = 'old')"), "delete_age: must be a whole number"),
+        ("reftime TIMESTAMP, data STRING", f"{DAILY[:-1]}, uniqe = 'x')", "uniqe: unknown key"),
+        ("reftime TIMESTAMP, data STRING", f"{DAILY[:-1]}, delete_age = 'old')", "delete_age: must be a whole number"),
         ("x BIGINT", "PARTITIONED BY (x)", "a dataset is divided by reftime"),
         ("x BIGINT", "LOCATION '/elsewhere'", "the name of a table is its place"),
     ):
         with pytest.raises(Exception, match=r"(?i)ondisk|dataset") as caught:
-            spark.sql(f"CREATE TABLE {table(weather, 'wrong')} ({columns}) {more}")
+            spark.sql(
+                f"CREATE TABLE {table(weather, 'wrong')} {columns if more.startswith('AS') else f'({columns})'} {more}"
+            )
         assert message in str(caught.value)
+        assert not weather.path.with_name("wrong").exists()
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(ask, spark, f"SELECT station FROM {name}").result() == [(1,)]
     with pytest.raises(Exception, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
