@@ -321,6 +321,8 @@ class _Move:
     def write(self, there: Segment | None) -> bool:
         access, transaction, old = self._access, self._transaction, self._old
         complete(access, old)
+        if there is not None:
+            complete(access, there)
         with access.current().index.snapshot() as snapshot:
             interval = segment_rows.interval_of(snapshot, old)
             if there is not None:
