@@ -80,7 +80,7 @@ class Scan:
 
 
 def encode(payloads: Sequence[bytes]) -> list[bytes]:
-    """Return a frame for each payload; raise InvalidInput if one is empty, which Beats takes for damage, or large."""
+    """Return a frame for each payload; raise InvalidInput if one is empty, which Beats treats as damage, or large."""
     if not payloads:
         return []
     sizes = [size + OVERHEAD for size in map(len, payloads)]

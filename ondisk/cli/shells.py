@@ -52,7 +52,6 @@ def add_spark_jar(parser: argparse.ArgumentParser) -> None:
     ondisk spark-jar
     spark-submit --jars "$(ondisk spark-jar)" job.py
     """
-    """There are none."""
 
 
 def run_spark_jar(arguments: argparse.Namespace, output: Output) -> int:

@@ -256,7 +256,7 @@ class _Limited:
 
 
 class Peeked(Chained):
-    """A stream with its first bytes read ahead, behind `before`, which precede them; reading it returns them again."""
+    """A stream whose first bytes were read ahead; reading it returns `before`, these bytes, and the rest."""
 
     def __init__(self, stream: Readable, size: int = _HEAD, before: bytes = b"") -> None:
         # the first bytes; fewer if one read of the stream returned fewer, none at its end

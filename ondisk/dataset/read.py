@@ -206,7 +206,9 @@ class DatasetReader:
         return self._files.file_of(segment.id, segment.name, self._committed(segment))
 
     def check_whole(self, snapshot: Snapshot, id_: int, rows: Sequence[Row] | None = None) -> None:
-        """Raise if the bytes of a segment, or of some rows, lack their checksum; if there is none, if damage was found.
+        """Raise if the bytes of a segment, or of some rows, do not have the recorded checksum.
+
+        Without a recorded checksum, raise if a check has recorded damage.
 
         Cost: reads the segment; with `rows`, after the first time, only around these data; see `WholeFiles`. Nothing if
             each datum has a checksum.

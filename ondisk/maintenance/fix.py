@@ -188,7 +188,7 @@ def _fix(
 def compared_again(access: Access) -> Iterator[Done]:
     """Compare second copies again with the data that count, before they are removed.
 
-    What is no second copy any more is read into the index: its data count again.
+    A segment that is not a second copy any more is read into the index: its data count again.
     """
     with access.current().index.snapshot() as snapshot:
         names = segment_rows.second_copies(snapshot)

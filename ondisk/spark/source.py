@@ -187,7 +187,7 @@ def _created(options: Mapping[str, str], pushed: Pushed) -> StructType:
             hint = "Add TBLPROPERTIES (format = 'jsonl', step = 'daily'), for example."
             raise InvalidInput(f"the table property {name} is missing", hint=hint)
     own = {name: value for name, value in given.items() if name not in _OF_SPARK and not name.startswith("option.")}
-    config: Any = {name: _value_of_key(name, value) for name, value in own.items()} | {"fields": {}}
+    fields: dict[str, str] = {}
     columns = {column.lower(): kind for column, kind in pushed.more["columns"].items()}
     if columns.get(REFTIME) != "timestamp":
         raise InvalidInput(
@@ -205,7 +205,8 @@ def _created(options: Mapping[str, str], pushed: Pushed) -> StructType:
         if kind not in _FIELD_TYPES:
             hint = f"The types are {', '.join(_FIELD_TYPES)}; {REFTIME} is timestamp."
             raise InvalidInput(f"the column {name} cannot be {kind}", hint=hint)
-        config["fields"][name] = _FIELD_TYPES[kind]
+        fields[name] = _FIELD_TYPES[kind]
+    config: Any = {"fields": fields} | {name: _value_of_key(name, value) for name, value in own.items()}
     Dataset.create(options["path"], config).close()
     return StructType().add("created", LongType())
 

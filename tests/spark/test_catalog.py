@@ -162,6 +162,7 @@ def test_a_table_is_created(spark, root, weather):
         ("reftime TIMESTAMP, data STRING, x DECIMAL(5,2)", DAILY, "the column x cannot be decimal"),
         ("reftime TIMESTAMP, data STRUCT<a: INT>", DAILY, "the column data is STRING"),
         ("reftime TIMESTAMP, data STRING", f"{DAILY[:-1]}, uniqe = 'x')", "uniqe: unknown key"),
+        ("reftime TIMESTAMP, data STRING", f"{DAILY[:-1]}, fields = 'x')", "fields: must be a table"),
         ("reftime TIMESTAMP, data STRING", f"{DAILY[:-1]}, delete_age = 'old')", "delete_age: must be a whole number"),
         ("x BIGINT", "PARTITIONED BY (x)", "a dataset is divided by reftime"),
         ("x BIGINT", "LOCATION '/elsewhere'", "the name of a table is its place"),

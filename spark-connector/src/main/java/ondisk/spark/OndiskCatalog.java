@@ -155,7 +155,7 @@ public final class OndiskCatalog implements TableCatalog, SupportsNamespaces {
     return loadTable(id, "");
   }
 
-  /** Creates a dataset. Its format, step, unique fields and indexed fields are table properties. */
+  /** Creates a dataset. Its table properties are the keys of dataset.toml. */
   @Override
   @SuppressWarnings("deprecation") // all versions of Spark call it
   public Table createTable(
