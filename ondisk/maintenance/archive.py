@@ -36,10 +36,10 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
-from ondisk.maintenance.successor import complete, leave
-from ondisk.segments import places
-from ondisk.segments.dir import recorded_stat
+from ondisk.maintenance.successor import complete
+from ondisk.segments import generations, places
 from ondisk.segments.facts import changed
+from ondisk.segments.generations import recorded_stat
 from ondisk.segments.places import Identity
 from ondisk.step import ARCHIVE, LAST, inner_of, place_of
 
@@ -306,7 +306,7 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         size, left = directory.stat(name), _as_it_is(directory, segment)
         committed = access.committed(left)
         # Before the new file gets its name: that is what shows the next opening that this is left to do.
-        transaction.after_commit(lambda: leave(access, segment, committed))
+        transaction.after_commit(partial(generations.leave, directory, name, segment.id, committed))
         access.clean_up_later(name)
         transaction.note_moved(left)
         if target_place := place_of(target):
@@ -345,7 +345,7 @@ def _merged_with(access: Access, transaction: Transaction, name: str) -> Segment
 
 def _as_it_is(directory: Directory, segment: Segment) -> Segment:
     """Return a segment with the inode that its file has now: a copy of the dataset has others than were recorded."""
-    found = recorded_stat(directory, segment.name, is_dir=is_dir(segment.format))
+    found = recorded_stat(directory, segment.name)
     if found is None:
         return segment
     return segment._replace(facts=segment.facts._replace(inode=found.st_ino & INTEGER_MAX))

@@ -13,7 +13,7 @@ from ondisk.dataset.away import away_in, missing
 from ondisk.dataset.segment_layout import Usage, layout_of
 from ondisk.errors import IndexCorrupt, InvalidInput, StorageError, command, counted
 from ondisk.filesystem import Directory, Entry
-from ondisk.formats import is_dir, of_extension
+from ondisk.formats import of_extension
 from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.maintenance.ages import AgeLimits, Ages, folder_of, kept
 from ondisk.maintenance.diagnosis import Circumstances, Known
@@ -21,8 +21,9 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
 from ondisk.maintenance.second_copy import lacks_other_copy, missing_twin, unknown_twin
 from ondisk.maintenance.states import Diagnosis, State
-from ondisk.segments.dir import METADATA, recorded_stat
+from ondisk.segments.dir import METADATA
 from ondisk.segments.facts import Committed
+from ondisk.segments.generations import recorded_stat
 from ondisk.segments.places import closed, places
 from ondisk.step import Interval, place_of
 
@@ -100,8 +101,8 @@ class Inspection:
                 if not away or place_of(each.segment.name) not in away
             }
             on_disk = dict(found_segments(access.directory, access.config))
-            for _, name, format, size, facts in segment_rows.moved(snapshot):
-                there = recorded_stat(access.directory, name, is_dir=is_dir(format))
+            for _, name, _, size, facts in segment_rows.moved(snapshot):
+                there = recorded_stat(access.directory, name)
                 if name not in known and there is not None and Committed(size, facts, range(0)).may_be(there):
                     on_disk.pop(name, None)  # the next writer takes the name from it
             for name in sorted(known.keys() | on_disk.keys(), key=step.in_order):

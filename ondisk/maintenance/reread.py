@@ -38,7 +38,6 @@ from ondisk.segments.concat_writer import SegmentWriter
 from ondisk.segments.dir import (
     METADATA,
     add_entries,
-    complete_folder,
     facts_in,
     files_of,
     raise_sequence,
@@ -96,7 +95,7 @@ def renewed(subject: Subject) -> Outcome | None:
     """Record the facts of a segment that somebody has touched; None if its committed bytes are not the same."""
     directory, name, segment = subject.directory, subject.name, subject.segment()
     if subject.format.is_dir:
-        complete_folder(directory, name, segment.id, subject.access.committed(segment))
+        complete(subject.access, segment)
         with directory.inside(name) as folder:
             before = _look(subject, folder, segment, is_believed=True)
             if not before.is_same or (segment.copies is Copies.ALL and copy_of(subject.access, name) is None):
@@ -239,7 +238,7 @@ def _file_in_place(
     segment = subject.segment()
     committed = subject.access.committed(segment)
     if known is not None:
-        generations.complete(directory, name, segment.id, committed)
+        complete(subject.access, segment)
     # The file at the segment's name counts, and readers would prefer the hidden name; `commit` makes that durable.
     generations.set_aside(directory, name, segment.id, verb="fix")
     file = directory.open_to_read(name)
@@ -309,7 +308,7 @@ def _folder_in_place(
         assert known is not None, "an unknown segment that is not a directory is CORRUPTED"
         return _outcome(subject, Compared(gone=subject.transaction.remove(known.segment, Removal.LOST)))
     segment, copied = subject.segment(), _copied(subject)
-    complete_folder(directory, name, segment.id, subject.access.committed(segment))
+    complete(subject.access, segment)
     with directory.inside(name) as folder:
         _add_entries(subject, folder)
         before = _look(subject, folder, segment, is_believed=is_believed)

@@ -15,12 +15,9 @@ from __future__ import annotations
 
 from ondisk.dataset.access import Access
 from ondisk.filesystem import WritableFile
-from ondisk.formats import is_dir
 from ondisk.index import Segment
 from ondisk.index.transaction import Transaction
 from ondisk.segments import generations
-from ondisk.segments.dir import complete_folder, hide, leave_folder
-from ondisk.segments.facts import Committed
 
 
 class Successor:
@@ -51,9 +48,8 @@ class Successor:
 
     def displace(self, old: Segment) -> None:
         """Give the present generation its hidden name, too."""
-        committed = self._access.committed(old)
-        generations.complete(self._access.directory, self.name, old.id, committed)
-        generations.link_old(self._access.directory, self.name, old.id, committed)
+        complete(self._access, old)
+        generations.link_old(self._access.directory, self.name, old.id, self._access.committed(old))
 
     def displace_unknown(self, generation: int) -> None:
         """Give whatever is at the name of the segment a hidden name, too. A rollback takes that away again."""
@@ -73,14 +69,7 @@ def appear(access: Access, transaction: Transaction, segment: Segment) -> None:
 
 def complete(access: Access, segment: Segment) -> None:
     """Rename the present generation of a segment to its name, if a crash or a rollback has left that to do."""
-    finish = complete_folder if is_dir(segment.format) else generations.complete
-    finish(access.directory, segment.name, segment.id, access.committed(segment))
-
-
-def leave(access: Access, segment: Segment, committed: Committed) -> None:
-    """Take its name away from a segment that is in another folder now."""
-    go = leave_folder if is_dir(segment.format) else generations.leave
-    go(access.directory, segment.name, segment.id, committed)
+    generations.complete(access.directory, segment.name, segment.id, access.committed(segment))
 
 
 def withdraw(access: Access, transaction: Transaction, segment: Segment) -> None:
@@ -88,6 +77,5 @@ def withdraw(access: Access, transaction: Transaction, segment: Segment) -> None
 
     If that fails, the next opening for writing does it.
     """
-    hide_it = hide if is_dir(segment.format) else generations.move_old
-    hide_it(access.directory, segment.name, segment.id, access.committed(segment))
+    generations.move_old(access.directory, segment.name, segment.id, access.committed(segment))
     transaction.on_rollback(lambda: complete(access, segment))

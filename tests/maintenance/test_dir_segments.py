@@ -17,11 +17,11 @@ from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DiskFull, FrameCorrupt, IntegrityError, NeedsCheck, NotFound, SegmentCorrupt, counted
 from ondisk.filesystem import Directory
-from ondisk.maintenance import successor
 from ondisk.maintenance.diagnosis import Circumstances
 from ondisk.maintenance.dir_segments import Files, diagnose_files
 from ondisk.maintenance.inspect import all_known
 from ondisk.maintenance.states import State
+from ondisk.segments import generations
 from ondisk.step import Step
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -753,7 +753,7 @@ def killed_behind_commit(verb, *before):
         for each in before:
             with ondisk.open(path) as dataset:
                 getattr(dataset, each)(NAME)
-        with ondisk.open(path) as dataset, killed_in(successor, "leave_folder"):
+        with ondisk.open(path) as dataset, killed_in(generations, "leave"):
             getattr(dataset, verb)(NAME)
 
     return damage
