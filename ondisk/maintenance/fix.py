@@ -18,8 +18,7 @@ from ondisk.index.changes import Removal
 from ondisk.index.sums import wrong_sums
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.ages import Ages
-from ondisk.maintenance.archive import forget as forget_archived
-from ondisk.maintenance.archive import would_forget
+from ondisk.maintenance.archive import carried_out, forgetting
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.compare import Outcome, Refused, Scanned, Subject, explained
 from ondisk.maintenance.diagnosis import Known
@@ -86,7 +85,7 @@ def fix(
     with report.attached(errors):
         check_salvageable(access, salvage)  # all of them, before anything is done
         if forget_place is not None:
-            report.segments.append(forget_archived(access, forget_place))
+            report.segments.append(carried_out(access, forgetting, forget_place))
         for name in salvage:
             report.segments.append(salvaged(access, name))  # an error at the next one reports this one
         if acknowledge:
@@ -110,7 +109,7 @@ def planned(
     """
     asked = []
     if forget_place is not None:
-        asked.append(would_forget(access, forget_place))
+        asked.append(forgetting(access, forget_place).done)
     asked += [would_salvage(access, name) for name in salvage]
     try:
         return _with(asked, promised(access, "rescan"), forget=forget)
