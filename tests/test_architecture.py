@@ -204,6 +204,7 @@ TESTED_ELSEWHERE = {
     "index/swap.py": "maintenance/test_migrate.py",
     "maintenance/concat_segments.py": "maintenance/test_matrix.py",  # each damage in each kind
     "maintenance/duplicates.py": "maintenance/test_contents.py",
+    "maintenance/observe.py": "maintenance/test_matrix.py",
     "maintenance/kinds.py": "maintenance/test_matrix.py",
     "maintenance/compare.py": "maintenance/test_fix.py",
     "maintenance/reread.py": "maintenance/test_fix.py",

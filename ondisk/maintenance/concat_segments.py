@@ -3,62 +3,33 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple
 
 from ondisk.dataset.access import Access
 from ondisk.errors import (
-    AuthenticationFailed,
-    KeyMissing,
-    SegmentCorrupt,
-    SegmentMissing,
-    StateError,
     StorageError,
 )
-from ondisk.filesystem import Directory, Entry, ReadableFile
+from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format
-from ondisk.formats.base import is_zeros
 from ondisk.index import Copies, Row, Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.diagnosis import OTHER_BYTES, Circumstances, Known, OnDisk, diagnose
+from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.observe import has_more
 from ondisk.maintenance.replaced import keep
 from ondisk.maintenance.rewrite import IndexPlaces, Written, lay, start_for
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.maintenance.successor import Successor, complete, withdraw
-from ondisk.segment import End, Facts, ScanResult
+from ondisk.segment import End, Facts
 from ondisk.segments import generations, quarantine
 from ondisk.segments.concat_writer import SegmentWriter, keep_data_after
-from ondisk.segments.facts import CheckedReading, changed, facts_of, located
-from ondisk.segments.generations import hidden, stray, waiting
+from ondisk.segments.facts import CheckedReading, changed, facts_of
 from ondisk.step import Interval
 
 _READ = "an older query may still read its old file; the next writer after that query frees the space"
 COPIES = "data in it were equal to data of other segments, and a rewrite keeps only those that have rows"
 _MERGED = 4 * 1024 * 1024  # bytes of data that are merged together
-
-
-class Observed(NamedTuple):
-    """What the index knows of a concat segment, and what is on disk, at one time: all that its states depend on."""
-
-    name: str
-    known: Known | None
-    on_disk: OnDisk | None
-    format: Format
-
-    def diagnosed(self, at: Circumstances) -> Diagnosis:
-        """Return the states of the segment, and the reasons; a pure function."""
-        name, known, on_disk, format = self
-        start = format.begin().end.length if known is None else format.first_offset(known.segment.end)
-        diagnosis = diagnose(name, known, on_disk, at, start)
-        is_kept = not (diagnosis.state & ~State.ARCHIVE_AGE or diagnosis.consumed)
-        if at.rewrites and known is not None and known.rows.count and is_kept:
-            why = format.why_rewritten(known.segment.end)
-            return diagnosis if why is None else diagnosis.rewritten(why)
-        return diagnosis
 
 
 class ConcatSegments:
@@ -70,52 +41,6 @@ class ConcatSegments:
             return format.is_readable(directory.open_to_read(name))
         except (FileNotFoundError, StorageError):
             return False
-
-    def observe(
-        self,
-        directory: Directory,
-        snapshot: Snapshot,
-        name: str,
-        known: Known | None,
-        entry: Entry | None,
-        format: Format,
-    ) -> Observed:
-        """Look at a segment on disk; the result has what only that tells of the rows, too."""
-        if entry is None and known is not None:  # it may not have its name yet
-            segment = known.segment
-            if (found := waiting(directory, name, segment.id, segment.committed(format.mutable))) is not None:
-                entry = Entry.of(hidden(name, segment.id).rpartition("/")[2], found)
-        on_disk = None if entry is None else look_at(directory, name, entry, known, format)
-        if known is not None and known.deleted is not None:
-            start = format.first_offset(known.segment.end)
-            left = known.segment.end.length - start - known.rows.size - known.deleted
-            known = replace(known, unexplained=left)
-        if known is not None and known.rows.count:
-            needed = known.rows.data_end
-            if known.segment.end.compressed:
-                needed = segment_rows.end_of_block_before(snapshot, known.segment, needed)
-            known = replace(known, needed=needed)
-        return Observed(name, known, on_disk, format)
-
-    def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
-        """Yield the data in the segment's file or directory."""
-        assert not isinstance(source, Directory)
-        return scan(name, format, source)
-
-    def has_datum(self, access: Access, segment: Segment, offset: int) -> bool:
-        """Return whether the file of a datum exists and agrees with the facts in the index, as far as its end shows."""
-        if all(access.directory.stat(each) is None for each in (segment.name, hidden(segment.name, segment.id))):
-            return False  # a reader might take a file of its name in another folder of the archive for it
-        try:
-            access.current().reader.file_of(segment)
-        except (SegmentMissing, SegmentCorrupt):
-            return False
-        except StorageError:
-            found = access.directory.stat(segment.name)
-            if found is None or stat.S_ISREG(found.st_mode):
-                raise
-            return False  # a link or a folder is in its place
-        return True
 
     def rewriting(self, access: Access, transaction: Transaction, known: Known) -> _Rewriting:
         """Return the rewriting of a segment without its holes."""
@@ -134,7 +59,7 @@ class ConcatSegments:
             if found is not None:
                 format = access.format(known.segment.format)
                 # An event that Beats has not written completely is no data, as for Beats.
-                if not known.segment.shared or _has_more(directory.open_to_read(name), known.segment.end, format):
+                if not known.segment.shared or has_more(directory.open_to_read(name), known.segment.end, format):
                     keep_data_after(directory, name, known.segment.end, format, verb="repack")
                 is_kept = keep(access, transaction, known.segment)
                 withdraw(access, transaction, known.segment)
@@ -162,82 +87,9 @@ class ConcatSegments:
         return _Move(access, transaction, segment, name).write(there)
 
 
-def scan(name: str, format: Format, file: ReadableFile) -> Iterator[ScanResult]:
-    """Yield the data in the file of a segment, after comparing it with the name, if the format can.
-
-    Raises:
-        KeyMissing: it is encrypted, and its key is not known.
-        AuthenticationFailed: no key fits, or the file is that of another segment.
-    """
-    try:
-        format.sealer(file, name)
-        yield from format.scan(file)
-    except (KeyMissing, AuthenticationFailed) as error:
-        raise located(error, file.path) from None
-
-
 def freed_by(unlinked: os.stat_result) -> int:
     """Return the bytes that unlinking a file frees: none while somebody else has a link to it."""
     return unlinked.st_size if unlinked.st_nlink == 1 else 0
-
-
-def look_at(directory: Directory, name: str, entry: Entry, known: Known | None, format: Format) -> OnDisk:
-    """Return what is on disk; a committed generation that waits for its name counts as the segment."""
-    if entry.kind != "file":
-        return OnDisk(False, entry.size)
-    path, size, other = name, entry.size, None
-    committed = None
-    if known is not None:
-        committed = known.segment.committed(format.mutable)
-        if directory.stat(hidden(name, known.segment.id)) is not None:
-            generation = known.segment.id
-            other = stray(directory, name, generation, committed)
-            if (found := waiting(directory, name, generation, committed)) is not None:
-                path, size = hidden(name, generation), found.st_size
-    try:
-        file = directory.open_to_read(path)
-    except FileNotFoundError:
-        return OnDisk(True, size, stray=other)
-    stat = file.stat()
-    seen = None if committed is None else committed.seen_in(file, stat)
-    has_grown = (
-        known is not None
-        and known.segment.shared
-        and size > known.segment.end.size
-        and seen not in OTHER_BYTES
-        and _has_more(file, known.segment.end, format)
-    )
-    if known is None or committed is None or not known.rows.count:
-        is_empty = format.is_empty(file)
-        is_readable = is_empty or format.is_readable(file)
-        all_zeros = not is_readable and is_zeros(file, 0)
-        return OnDisk(True, size, seen, is_empty, is_readable, all_zeros, stray=other, has_grown=has_grown)
-    end = known.segment.end
-    seal = format.seal(end)
-    is_sealed = size == end.size + len(seal) and file.read(end.size, len(seal)) == seal
-    is_readable = seen not in OTHER_BYTES or format.is_readable(file)
-    sealed = len(seal) if is_sealed else 0
-    return OnDisk(
-        True,
-        size,
-        seen,
-        is_readable=is_readable,
-        sealed=sealed,
-        stray=other,
-        is_refused=committed.is_refused(stat),
-        has_grown=has_grown,
-    )
-
-
-def _has_more(file: ReadableFile, end: End, format: Format) -> bool:
-    """Return whether a whole datum is after the end of a segment that another program writes."""
-    try:
-        if end.compressed:  # perhaps in a way that ondisk does not write: then only what precedes tells what follows
-            return any(found.offsets and found.offsets[-1] >= end.length for found in format.scan(file))
-        laid = format.resume(file, end)
-    except (SegmentCorrupt, StateError, AuthenticationFailed):
-        return True
-    return laid.end.size - len(laid.content) > end.size
 
 
 class _Rewriting:

@@ -3,66 +3,40 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from ondisk.dataset.access import Access
-from ondisk.errors import DiskFull, OndiskError, StorageError, counted
+from ondisk.errors import DiskFull, OndiskError, StorageError
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
 from ondisk.formats.base import DescribesFiles
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import (
-    OTHER_BYTES,
-    Circumstances,
     Known,
-    OnDisk,
-    diagnose,
-    differences,
-    judge,
-    misnamed,
-    touched,
 )
 from ondisk.maintenance.replaced import discard_merged, keep
 from ondisk.maintenance.rewrite import Written
-from ondisk.maintenance.states import Diagnosis, Done, State, Tally
+from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.maintenance.successor import appear, complete, withdraw
-from ondisk.segment import End, Laid, ScanResult, Start
+from ondisk.segment import End, Laid, Start
 from ondisk.segments import dir, quarantine
 from ondisk.segments.dir import (
     METADATA,
     NEW_METADATA,
     MetadataFile,
-    checksum_of_stats,
     facts_in,
-    is_refused,
     open_directory,
     seen_in,
     seen_with_files,
 )
 from ondisk.segments.dir_writer import DirWriter
 from ondisk.segments.facts import Seen, changed
-from ondisk.segments.generations import hidden
 
 _OWN = {METADATA, dir.SEQUENCE, NEW_METADATA}
 _CHUNK = 1024 * 1024  # bytes of entries that are written together
 _MOVED = 4 * 1024 * 1024  # bytes of files whose rows are read together
 _READ = "an older query may still read its old files; the next writer after that query frees the space"
 _OTHERS = "the segment does not have this file: of an interrupted append, or somebody else has added it"
-
-
-class Observed(NamedTuple):
-    """What the index knows of a dir segment, and what is on disk; see `diagnose_files`."""
-
-    name: str
-    known: Known | None
-    entry: Entry | None
-    files: Files | None
-
-    def diagnosed(self, at: Circumstances) -> Diagnosis:
-        return diagnose_files(*self, at)
 
 
 class DirSegments:
@@ -75,38 +49,6 @@ class DirSegments:
             is_empty = all(each.name.startswith(".") for each in folder.entries())
             has_entries = entries is not None and (is_empty or any(True for _ in entries))
             return has_entries or (isinstance(format, DescribesFiles) and not is_empty)
-        return False
-
-    def observe(
-        self,
-        directory: Directory,
-        snapshot: Snapshot,
-        name: str,
-        known: Known | None,
-        entry: Entry | None,
-        format: Format,
-    ) -> Observed:
-        files, path = None, name
-        if entry is None and known is not None:  # it may not have its name yet
-            alias = hidden(name, known.segment.id)
-            if (found := directory.stat(alias)) is not None:
-                entry, path = Entry.of(alias.rpartition("/")[2], found), alias
-        if entry is not None and entry.kind == "directory":
-            with contextlib.suppress(FileNotFoundError), directory.inside(path) as folder:
-                files = _compare(folder, name, known, _rows(snapshot, known))
-                files.has_metadata |= isinstance(format, DescribesFiles)
-                if known is not None and known.deleted is not None:
-                    known = replace(known, unexplained=max(0, files.removed.count - known.deleted))
-        return Observed(name, known, entry, files)
-
-    def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
-        assert isinstance(source, Directory)
-        return dir.scan(source, name, format.describe)
-
-    def has_datum(self, access: Access, segment: Segment, offset: int) -> bool:
-        with contextlib.suppress(FileNotFoundError, StorageError), access.directory.inside(segment.name) as folder:
-            if seen_in(folder, segment.facts, segment.end.size) is not Seen.OTHER:
-                return folder.stat(dir.file_name(segment.name, offset)) is not None
         return False
 
     def rewriting(self, access: Access, transaction: Transaction, known: Known) -> _Renumbering:
@@ -260,187 +202,6 @@ def _keep_others(directory: Directory, segment: Segment, kept: set[int], *, is_t
             else:
                 quarantine.keep(directory, f"{name}/{file}", verb="repack", why=_OTHERS, of=name)
     return freed
-
-
-@dataclass(slots=True)
-class Files:
-    """The files in the directory of a segment, and how they differ from the index.
-
-    Attributes:
-        size: bytes of the data's files.
-        seen: how the directory agrees with the facts in the index; None if the index does not know the segment.
-        is_refused: a fix has read the directory with this `.metadata`, and found none of the segment's data in it.
-        highest: the highest number of a file; -1 without one.
-        sequence: the last number used; None if `.sequence` does not exist or is damaged.
-        has_metadata: `.metadata` exists, or a fix can make it again.
-        has_new_metadata: `.metadata.new` exists: a removal of files was interrupted.
-        missing: data in the index without a file.
-        resized: files with another size than in the index.
-        repeated: data in the index that have the same file as another datum.
-        removed: files of data that are no longer in the index.
-        unknown: files that the index has never known.
-        unused: numbers below the segment's next one that have neither a file nor a datum.
-        misplaced: files whose datum a query returns before one with a lower number.
-        strangers: names that do not belong to the segment.
-    """
-
-    size: int = 0
-    seen: Seen | None = None
-    is_refused: bool = False
-    highest: int = -1
-    sequence: int | None = None
-    has_metadata: bool = False
-    has_entries: bool = False
-    has_new_metadata: bool = False
-    missing: Tally = field(default_factory=Tally)
-    resized: Tally = field(default_factory=Tally)
-    repeated: Tally = field(default_factory=Tally)
-    removed: Tally = field(default_factory=Tally)
-    unknown: Tally = field(default_factory=Tally)
-    unused: int = 0
-    misplaced: Tally = field(default_factory=Tally)
-    strangers: Tally = field(default_factory=Tally)
-
-
-def _rows(snapshot: Snapshot, known: Known | None) -> Iterator[tuple[int, int, int, int]]:
-    """Yield number, size, reftime and seq of a segment's data, in the order of their numbers."""
-    if known is not None and known.rows.count:
-        yield from segment_rows.in_order_of_offset(snapshot, known.segment, known.rows.begin, known.rows.end)
-
-
-def _compare(folder: Directory, name: str, known: Known | None, rows: Iterable[tuple[int, int, int, int]]) -> Files:
-    """Compare the files of a segment with the index.
-
-    Args:
-        rows: number, size, reftime and seq of each datum, in the order of their numbers.
-
-    Memory: a few numbers for each file.
-    """
-    files = Files(sequence=dir.read_sequence(folder))
-    found_files: dict[int, Entry] = {}
-    for entry in folder.entries():
-        number = dir.number_of(name, entry.name)
-        if entry.kind == "file" and not entry.looks_readable:
-            folder.check_readable(entry.name)
-        if number is not None and entry.kind == "file":
-            found_files[number] = entry
-        elif entry.name not in _OWN or entry.kind != "file":
-            files.strangers.add(entry.name)
-        elif entry.name == METADATA:
-            files.has_metadata, files.has_entries = True, entry.size > 0
-        elif entry.name == NEW_METADATA:
-            files.has_new_metadata = True
-    if known is not None:
-        segment = known.segment
-        stats = checksum_of_stats(found_files, segment.end.length)
-        files.seen = seen_with_files(folder, segment.facts, segment.end.size, stats)
-        files.is_refused = is_refused(folder, segment.facts)
-    sizes = {number: each.size for number, each in found_files.items()}
-    files.size, files.highest = sum(sizes.values()), max(sizes, default=-1)
-    before, last, used = None, None, 0
-    for number, size, *place in rows:
-        file = dir.file_name(name, number)
-        if number == before:
-            files.repeated.add(file)
-            continue
-        if last is not None and place < last:
-            files.misplaced.add(file)
-        else:
-            last = place
-        used += 1
-        before, found = number, sizes.pop(number, None)
-        if found is None:
-            files.missing.add(file)
-        elif found != size:
-            files.resized.add(f"{file}, which has {found} bytes instead of {size}")
-    for number in sorted(sizes):
-        is_known = known is not None and number < known.segment.end.length
-        (files.removed if is_known else files.unknown).add(dir.file_name(name, number), sizes[number])
-    if known is not None:
-        files.unused = max(0, known.segment.end.length - used - files.removed.count)
-    return files
-
-
-def diagnose_files(
-    name: str, known: Known | None, entry: Entry | None, files: Files | None, at: Circumstances
-) -> Diagnosis:
-    """Return the states of a dir segment, and the reasons; a pure function, like `diagnosis.diagnose`."""
-    if files is None and entry is not None:
-        return _not_a_directory(name, known, entry, at)
-    if known is None and files is not None and files.highest < 0 and files.strangers.count:
-        return Diagnosis(name, State.CORRUPTED, (*_strangers(files), "the index does not know it"))
-    if known is None or files is None or not known.rows.count:
-        on_disk = None if files is None else OnDisk(True, files.size, files.seen, is_empty=_is_empty(files, at))
-        found = diagnose(name, known, on_disk, at, 0)
-        return found if files is None else replace(found, reasons=(*found.reasons, *_strangers(files)))
-    corrupted = [*_corrupted(known, files, at)]
-    unaligned = [*differences(known, files.seen, "directory", "files")]
-    dirty = [*_dirty(known, files)]
-    found = judge(known, corrupted, unaligned, dirty, files.removed.size + files.unknown.size, files.size, at)
-    state, reasons = found.state, found.reasons
-    if files.sequence is None or files.sequence < files.highest:
-        state |= State.UNALIGNED
-        found_sequence = "is missing or damaged" if files.sequence is None else f"contains {files.sequence}"
-        reason = f"{dir.SEQUENCE} {found_sequence}, but the highest file is {files.highest}: an append was interrupted"
-        reasons = (reason, *reasons)
-    found = replace(found, state=state, reasons=(*reasons, *_strangers(files)))
-    return touched(found, known) if files.seen is Seen.SAME_TAIL else found
-
-
-def _is_empty(files: Files, at: Circumstances) -> bool:
-    """Return whether nothing is left of a segment.
-
-    If the index may be lost, entries mean that files are lost, too.
-    """
-    return files.highest < 0 and not (at.needs_check and files.has_entries and not files.has_new_metadata)
-
-
-def _not_a_directory(name: str, known: Known | None, entry: Entry, at: Circumstances) -> Diagnosis:
-    """Return the diagnosis if the segment is not a directory."""
-    if known is None:
-        if entry.kind == "file" and not entry.size and at.interval(name) is not None:
-            return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",))
-        return Diagnosis(name, State.CORRUPTED, ("it is not a directory, and the index does not know it",))
-    reason = f"it is not a directory; left untouched; the index has {counted(known.rows.count, 'datum')} of it"
-    return Diagnosis(name, State.UNALIGNED, (reason,))
-
-
-def _corrupted(known: Known, files: Files, at: Circumstances) -> Iterator[str]:
-    yield from misnamed(known, at.interval(known.segment.name), at, files.seen)
-    if files.repeated.count:
-        have = counted(files.repeated.count, "datum", "has")
-        yield f"{have} the same file as another datum, the first {files.repeated.named[0]}"
-    if files.missing.count:
-        yield f"{counted(files.missing.count, 'file', 'is')} missing, the first {files.missing.named[0]}"
-    if files.resized.count:
-        yield f"{counted(files.resized.count, 'file', 'has')} another size, the first {files.resized.named[0]}"
-    if not files.has_metadata:
-        yield f"{METADATA} is missing"
-    # Else it was noted about a directory that is not there any more.
-    if known.damage is not None and (files.is_refused or files.seen not in OTHER_BYTES):
-        yield known.damage
-
-
-def _dirty(known: Known, files: Files) -> Iterator[str]:
-    removed = files.removed
-    if removed.count:
-        is_deleted = known.deleted is not None and not known.unexplained
-        what = "of deleted data, not yet repacked" if is_deleted else "without a datum in the index"
-        yield f"{counted(removed.count, 'file', 'is')} {what}, the first {removed.named[0]}"
-    if files.unknown.count:
-        yield f"{counted(files.unknown.count, 'file', 'has')} no datum in the index, the first {files.unknown.named[0]}"
-    if files.unused:
-        yield f"{files.unused} numbers before, between or after its data have no file"
-    if files.misplaced.count:
-        yield f"{counted(files.misplaced.count, 'datum', 'is')} out of time order, the first {files.misplaced.named[0]}"
-    if files.has_new_metadata:
-        yield f"{NEW_METADATA} exists: a repack was interrupted"
-
-
-def _strangers(files: Files) -> Iterator[str]:
-    others = files.strangers
-    if others.count:
-        yield f"{others.count} names do not belong to the segment: {others.text()}"
 
 
 def remove(directory: Directory, name: str, kept: set[int], *, whole: bool) -> int:

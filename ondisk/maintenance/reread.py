@@ -15,7 +15,6 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
-from stat import S_ISDIR
 from typing import NamedTuple
 
 from ondisk.errors import StorageError
@@ -23,13 +22,12 @@ from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format
 from ondisk.formats.base import DescribesFiles
 from ondisk.index import Copies, Segment
-from ondisk.index.changes import Removal
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.compare import Compared, Comparison, Outcome, Refused, Scanned, Subject, damaged
-from ondisk.maintenance.concat_segments import scan as scan_file
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
+from ondisk.maintenance.observe import scan as scan_file
 from ondisk.maintenance.second_copy import copy_of
 from ondisk.maintenance.successor import Successor, complete
 from ondisk.segment import REMEDY, End, Facts, ScanResult
@@ -211,8 +209,7 @@ def _sync(directory: Directory, subject: Subject) -> None:
     if not subject.format.is_dir:
         directory.open_to_read(subject.name).sync()
         return
-    found = directory.stat(subject.name)
-    if found is not None and S_ISDIR(found.st_mode) and not directory.sync_together([subject.name]):
+    if not directory.sync_together([subject.name]):
         with directory.inside(subject.name) as folder:
             for entry in folder.entries():
                 if entry.kind == "file":
@@ -296,17 +293,12 @@ class _Look(NamedTuple):
 def _folder_in_place(
     subject: Subject, *, trusted: bool, is_believed: bool, puts_off: bool = False, original: str | None = None
 ) -> Outcome | Refused | Unfound:
-    """Insert the data of a dir segment into the index; if it is not a directory, remove its data from the index.
+    """Insert the data of a dir segment into the index.
 
     Args:
         original: the item in quarantine that has the original of what a salvage has left.
     """
     directory, known, name = subject.directory, subject.known, subject.name
-    try:
-        directory.inside(name).close()
-    except StorageError:
-        assert known is not None, "an unknown segment that is not a directory is CORRUPTED"
-        return _outcome(subject, Compared(gone=subject.transaction.remove(known.segment, Removal.LOST)))
     segment, copied = subject.segment(), _copied(subject)
     complete(subject.access, segment)
     with directory.inside(name) as folder:
