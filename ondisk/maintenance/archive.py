@@ -33,11 +33,10 @@ from ondisk.index.changes import Removal
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection
-from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
-from ondisk.maintenance.successor import complete
+from ondisk.maintenance.successor import complete, move
 from ondisk.segments import generations, places
 from ondisk.segments.facts import changed
 from ondisk.segments.generations import recorded_stat
@@ -257,8 +256,6 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
     with access.transaction(verb) as transaction:
         access.check_trusted()
         diagnosis, segment = _decided(access, name, target, before)
-        format = access.format(segment.format)
-        kind = kind_of(format)
         complete(access, segment)
         with access.current().index.snapshot() as snapshot:
             count, interval = segment_rows.count_of(snapshot, segment), segment_rows.interval_of(snapshot, segment)
@@ -270,7 +267,8 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         transaction.note_moved(left)
         if target_place := place_of(target):
             places.begin(directory, target_place)
-        is_linked = kind.move(access, transaction, segment, target, _merged_with(access, transaction, target))
+        there = _merged_with(access, transaction, target)
+        is_linked = move(access, transaction, segment, target, there, interval)
         transaction.check_space()
         for place, change in ((place_of(name), -count), (place_of(target), count)):
             if place:
@@ -278,7 +276,7 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
                     directory, place, transaction.counters.generation, change, interval if change > 0 else None
                 )
         transaction.commit()
-    is_freed = size is not None and not is_linked and not format.is_dir and transaction.has_no_older_readers
+    is_freed = size is not None and not is_linked and not is_dir(segment.format) and transaction.has_no_older_readers
     return Done(name, diagnosis.state, diagnosis.reasons, verb, size.st_size if size is not None and is_freed else 0)
 
 

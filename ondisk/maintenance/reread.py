@@ -26,10 +26,9 @@ from ondisk.index.transaction import Transaction
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.compare import Compared, Comparison, Outcome, Refused, Scanned, Subject, damaged
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.dir_segments import remove
 from ondisk.maintenance.observe import scan as scan_file
 from ondisk.maintenance.second_copy import copy_of
-from ondisk.maintenance.successor import Successor, complete
+from ondisk.maintenance.successor import Successor, appear, complete, keep_only
 from ondisk.segment import REMEDY, End, Facts, ScanResult
 from ondisk.segments import generations, quarantine
 from ondisk.segments.concat_writer import SegmentWriter
@@ -127,7 +126,7 @@ def salvaged(subject: Subject) -> Outcome:
     with directory.inside(name) as folder:
         _add_entries(subject, folder)
         whole = {number for found in scan(folder, name, subject.format.describe) for number in found.offsets}
-    remove(directory, name, whole, whole=False)
+    keep_only(directory, name, whole)
     outcome = _folder_in_place(subject, trusted=False, is_believed=False, original=original)
     assert isinstance(outcome, Outcome), "a salvage takes all that it finds"
     return commit(subject.transaction, [outcome])[0]
@@ -168,7 +167,7 @@ def rewritten(subject: Subject, *, is_damaged: bool = False) -> Outcome:
     if not is_damaged:  # else the fix that found the damage has counted it
         transaction.count_lost(compared.uncounted)
     _account_for(subject, compared)
-    successor.appear(segment)
+    appear(subject.access, transaction, segment)
     transaction.check_space()
     transaction.commit()
     is_exposed = subject.format.is_exposed(segment.end)

@@ -325,7 +325,7 @@ def test_a_segment_without_data_is_removed_when_nobody_reads_it(dataset, path):
     next(reader)
     dataset.delete("")
     assert states(dataset.check()) == {NAME: "DELETED"}
-    assert dataset.repack().freed == 24
+    assert dataset.repack().freed == 0, "the query may still read its files"
     assert hidden_of(path)
     assert [each.data for each in reader] == [each.data for each in some()[1:]]
     dataset.append([Datum(T + timedelta(days=1), {}, b"later")])
@@ -631,7 +631,7 @@ def test_deleting_and_repacking_work_on_a_full_disk(dataset, path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(Directory, "create_file", full)
-        assert dataset.repack().freed == 24
+        assert dataset.repack().freed == 0, "the query may still read its files"
     assert not path.exists()
     assert states(dataset.check(accurate=True)) == {}
     with without_index(dataset) as again:
