@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, TypeAlias
 
 from ondisk.dataset.query import SHOWN
 from ondisk.datum import INTEGER_MAX, Location
@@ -21,6 +19,11 @@ FORMATS = ("jsonl", "csv", "data", "parquet")
 LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes of changes in an answer, at most; but it has at least one datum, however large."""
 
+NEEDED: Any = object()
+"""The default of a key that a request must have."""
+
+Keys: TypeAlias = Mapping[str, Any]  # what can be asked for, and the defaults
+Asked: TypeAlias = dict[str, Any]
 _DIGITS = 19
 _WHOLE = "must be a whole number of 0 or more"
 
@@ -107,138 +110,93 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
 """For each key a function that returns its value, verified."""
 
 
-class _Asked:
-    """What a request asks for: the keys of its body, a JSON object; they are the attributes of the class."""
-
-    __slots__ = ()
-    _FORMER: ClassVar[Mapping[str, str]] = {}  # keys that had other names, which are still valid
-
-    @classmethod
-    def _keys(cls) -> list[str]:
-        return [each.name for each in dataclasses.fields(cls)]  # type: ignore[arg-type]  # each subclass is one
-
-    @classmethod
-    def of(cls, body: bytes) -> Self:
-        """Read it; an empty body is an object without keys. Raise InvalidInput if it is no such object."""
-        try:
-            found = json.loads(body) if body else {}
-        except (ValueError, RecursionError) as error:
-            message = str(error) if isinstance(error, ValueError) else "nested too deep"
-            raise InvalidInput(f"the body of the request is not JSON: {message:.200}") from None
-        if not isinstance(found, dict):
-            raise InvalidInput(f"the body of the request must be a JSON object, not {shown(found)}")
-        return cls._of(found)
-
-    @classmethod
-    def of_url(cls, parameters: Sequence[tuple[str, str]]) -> Self:
-        """Read it from the parameters of a URL; an empty one counts as none, as forms send it. See `of`."""
-        found: dict[str, Any] = {}
-        for key, text in parameters:
-            if key in found:
-                raise InvalidInput(f"the URL has two parameters {shown(key)}")
-            found[key] = _FROM_URL.get(_READERS.get(key), str)(text) if text else None
-        return cls._of({key: value for key, value in found.items() if value is not None or key not in cls._keys()})
-
-    @classmethod
-    def _of(cls, given: Mapping[str, Any]) -> Self:
-        found = {cls._FORMER.get(key, key): value for key, value in given.items()}
-        if len(found) < len(given):
-            raise InvalidInput(
-                f"{' and '.join(cls._FORMER)} is {' and '.join(cls._FORMER.values())}: write one of them"
-            )
-        for key in found:
-            if key not in cls._keys():
-                raise InvalidInput(f"unknown key {shown(key)}", hint=f"The keys are {', '.join(cls._keys())}.")
-        for each in dataclasses.fields(cls):  # type: ignore[arg-type]
-            if each.default is dataclasses.MISSING and each.name not in found:
-                raise InvalidInput(f"the request needs the key {each.name}")
-        return cls(**{key: _READERS[key](key, value) for key, value in found.items()})
+SUMMARY: Keys = {"match": None, "fields": None, "values": SHOWN, "by": None, "min_max": None, "tz": None}
+QUERY: Keys = {
+    "match": None,
+    "sort": None,
+    "limit": None,
+    "fields": None,  # the metadata in JSON lines; None for all
+    "columns": None,  # of CSV and Parquet, each with its type, if it has one; None for all
+    "format": "jsonl",  # one of `FORMATS`; "data" for the bytes as they are stored
+    "damaged": "raise",  # or "skip": then the last line lists what was left out, if that is something
+}
+OF_REPLICAS: Mapping[str, Keys] = {
+    "describe": {},
+    "changes": {"token": None, "max_bytes": MAX_BYTES},
+    "seqs": {"first": NEEDED, "last": NEEDED, "listed": False},
+    "fetch": {"seqs": NEEDED, "max_bytes": MAX_BYTES},
+    "contents": {"first": NEEDED, "last": NEEDED, "listed": False},
+    "removed": {"seqs": NEEDED},
+}
+"""The methods of `Source` that a server answers, and their arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryAsked(_Asked):
-    """A request for a summary; the attributes are those of `Dataset.summary`, and with `by` of `summary_by`."""
-
-    match: str | None = None
-    fields: list[str] | None = None
-    values: int | None = SHOWN
-    by: str | None = None
-    min_max: str | None = None
-    tz: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.by is None and (self.min_max is not None or self.tz is not None):
-            raise InvalidInput("min_max and tz are for groups", hint="Add by: day, month, year, hour or a field.")
-        if self.by is not None and (self.fields is not None or self.values != SHOWN):
-            raise InvalidInput("by cannot be combined with fields or values, which are for all data together")
+def in_body(body: bytes, keys: Keys) -> Asked:
+    """Return what the body of a request asks for, a JSON object; without a body, the defaults."""
+    try:
+        found = json.loads(body) if body else {}
+    except (ValueError, RecursionError) as error:
+        message = str(error) if isinstance(error, ValueError) else "nested too deep"
+        raise InvalidInput(f"the body of the request is not JSON: {message:.200}") from None
+    if not isinstance(found, dict):
+        raise InvalidInput(f"the body of the request must be a JSON object, not {shown(found)}")
+    return _verified(found, keys)
 
 
-@dataclass(frozen=True, slots=True)
-class QueryAsked(_Asked):
-    """A request for data; the attributes are those of `Dataset.query`."""
-
-    match: str | None = None
-    sort: str | None = None
-    limit: int | None = None
-    fields: list[str] | None = None  # the metadata in JSON lines; None for all
-    columns: dict[str, str | None] | None = None  # of CSV and Parquet, each with its type, if it has one; None for all
-    format: str = "jsonl"  # one of `FORMATS`; "data" for the bytes as they are stored
-    # "raise", or "skip": then the last line lists what was left out, if that is something
-    damaged: Literal["raise", "skip"] = "raise"
-    _FORMER: ClassVar = {"style": "format"}
-
-    def __post_init__(self) -> None:
-        is_table = self.format in ("csv", "parquet")
-        if self.columns is not None and not is_table:
-            raise InvalidInput("columns is for csv and parquet only", hint="Send fields to choose metadata of jsonl.")
-        if self.fields is not None and self.format != "jsonl":
-            hint = "Send columns: it also selects the reftime and the content." if is_table else ""
-            raise InvalidInput(f"fields cannot be combined with the format {self.format}", hint=hint)
-        if self.damaged != "raise" and self.format != "jsonl":
-            problem = f"damaged cannot be combined with the format {self.format}, which has no place for a list"
-            raise InvalidInput(problem)
-        if self.format == "csv":
-            untyped(self.columns)
+def in_url(parameters: Sequence[tuple[str, str]], keys: Keys) -> Asked:
+    """Return what the parameters of a URL ask for; an empty one counts as none, as forms send it."""
+    found: dict[str, Any] = {}
+    for key, text in parameters:
+        if key in found:
+            raise InvalidInput(f"the URL has two parameters {shown(key)}")
+        found[key] = _FROM_URL.get(_READERS.get(key), str)(text) if text else None
+    return _verified({key: value for key, value in found.items() if value is not None or key not in keys}, keys)
 
 
-@dataclass(frozen=True, slots=True)
-class DataAsked:
-    """The bytes that a request asks for: those of a segment, or of one datum in it."""
-
-    segment: str
-    location: Location | None = None
-
-    @classmethod
-    def of(cls, segment: str, parameters: Mapping[str, str]) -> Self:
-        """Read it; raise InvalidInput if there are other parameters than offset and size, or they are no numbers."""
-        if not parameters:
-            return cls(segment)
-        if parameters.keys() != {"offset", "size"}:
-            raise InvalidInput("the parameters of one datum are offset and size", hint="Copy them from its location.")
-        offset, size = (_count(name, _whole(parameters[name])) for name in ("offset", "size"))
-        return cls(segment, Location(segment, offset, size))
-
-
-@dataclass(frozen=True, slots=True)
-class ChangesAsked(_Asked):
-    """The body of a request for changes; the attributes are those of `Dataset.changes`."""
-
-    token: Token | None = None
-    max_bytes: int = MAX_BYTES
+def _verified(given: Mapping[str, Any], keys: Keys) -> Asked:
+    former = {"style": "format"} if "format" in keys else {}
+    found = {former.get(key, key): value for key, value in given.items()}
+    if len(found) < len(given):
+        raise InvalidInput("style is format: write one of them")
+    for key in found:
+        if key not in keys:
+            raise InvalidInput(f"unknown key {shown(key)}", hint=f"The keys are {', '.join(keys)}.")
+    for key, default in keys.items():
+        if default is NEEDED and key not in found:
+            raise InvalidInput(f"the request needs the key {key}")
+    asked = {**keys, **{key: _READERS[key](key, value) for key, value in found.items()}}
+    if keys is SUMMARY:
+        _check_summary(asked)
+    elif keys is QUERY:
+        _check_query(asked)
+    return asked
 
 
-@dataclass(frozen=True, slots=True)
-class SeqsAsked(_Asked):
-    """The body of a request for the numbers of data; the attributes are those of `Source.seqs`."""
-
-    first: int
-    last: int
-    listed: bool = False
+def _check_summary(asked: Asked) -> None:
+    if asked["by"] is None and (asked["min_max"] is not None or asked["tz"] is not None):
+        raise InvalidInput("min_max and tz are for groups", hint="Add by: day, month, year, hour or a field.")
+    if asked["by"] is not None and (asked["fields"] is not None or asked["values"] != SHOWN):
+        raise InvalidInput("by cannot be combined with fields or values, which are for all data together")
 
 
-@dataclass(frozen=True, slots=True)
-class FetchAsked(_Asked):
-    """The body of a request for some data; the attributes are those of `Source.fetch`."""
+def _check_query(asked: Asked) -> None:
+    format = asked["format"]
+    is_table = format in ("csv", "parquet")
+    if asked["columns"] is not None and not is_table:
+        raise InvalidInput("columns is for csv and parquet only", hint="Send fields to choose metadata of jsonl.")
+    if asked["fields"] is not None and format != "jsonl":
+        hint = "Send columns: it also selects the reftime and the content." if is_table else ""
+        raise InvalidInput(f"fields cannot be combined with the format {format}", hint=hint)
+    if asked["damaged"] != "raise" and format != "jsonl":
+        raise InvalidInput(f"damaged cannot be combined with the format {format}, which has no place for a list")
+    if format == "csv":
+        untyped(asked["columns"])
 
-    seqs: list[int]
-    max_bytes: int = MAX_BYTES
+
+def location_in(segment: str, parameters: Mapping[str, str]) -> Location | None:
+    """Return the datum that is asked for; None if it is the whole segment. The parameters are offset and size."""
+    if not parameters:
+        return None
+    if parameters.keys() != {"offset", "size"}:
+        raise InvalidInput("the parameters of one datum are offset and size", hint="Copy them from its location.")
+    return Location(segment, *(_count(name, _whole(parameters[name])) for name in ("offset", "size")))
