@@ -2,7 +2,7 @@
 
     magic              4   "ODR1": the layout
     size of the head   4
-    head                   CBOR, see `_Head`
+    head                   CBOR, see `_HEAD`
     columns                numbers of 8 bytes each, one column after the other:
                            the first numbers and the ids of the sessions
                            for each group: the numbers of its data, their sizes; and the sizes of what is beside them
@@ -22,7 +22,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from operator import lt
@@ -35,6 +35,7 @@ from ondisk.errors import FrameCorrupt, IntegrityError, InvalidInput
 from ondisk.formats.diskqueue import cbor
 from ondisk.index.changes import OWN
 from ondisk.replication.feed import Kind, Lag
+from ondisk.replication.shapes import COUNT, Shape, fits
 from ondisk.replication.token import NO_COMPARISON, UUID, Token
 
 HIGHEST = OWN  # no change has this number or a higher one
@@ -49,6 +50,15 @@ _PIECE = 1024 * 1024
 _AHEAD = 16 * 1024 * 1024  # most data are read at once, and need not be joined
 _LARGE = 64 * 1024
 _KINDS = (Kind.DELETED, Kind.LOST, Kind.AGED)
+_HEAD: Mapping[str, Shape] = {
+    "token": (UUID, COUNT, range(HIGHEST), range(NO_COMPARISON, HIGHEST), bytes),
+    "lag": (COUNT, COUNT),  # changes, bytes
+    "groups": [(str, COUNT, COUNT, bool, COUNT)],  # format, data, their bytes; is something beside them, its bytes
+    "deletions": COUNT,  # deletions, sessions: how many
+    "sessions": COUNT,
+    "unreadable": (COUNT, COUNT),  # how many, and bytes of the reasons
+}
+"""The head, a mapping in CBOR. The token: UUID of the dataset, session, offset, index start, key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +100,6 @@ class Records:
     @property
     def size(self) -> int:
         return sum(sum(map(len, column)) for group in self.groups for column in (group.payloads, group.beside))
-
-
-@dataclass(slots=True)
-class _Head:
-    """The head, as a mapping in CBOR, whose values are not verified yet."""
-
-    token: Any  # UUID of the dataset, session, offset, index start, key
-    lag: Any  # changes, bytes
-    groups: Any  # of each: format, number of data, bytes of data; and whether something is beside them, and its bytes
-    deletions: Any  # deletions, sessions: how many
-    sessions: Any
-    unreadable: Any  # how many, and bytes of the reasons
 
 
 def encode(records: Records) -> tuple[int, Iterator[bytes]]:
@@ -161,27 +159,21 @@ def decode(read: Callable[[int], bytes], most: int = LARGEST) -> Records:
     if size > _LARGEST_HEAD:
         _fail(f"their head has {size} bytes")
     head = _read_head(stream.take(size))
-    firsts, ids = stream.numbers(head.sessions), stream.numbers(head.sessions)
-    columns = []
-    for _, count, _, is_beside, _ in head.groups:
-        columns.append([stream.numbers(count) for _ in range(2 + is_beside)])
-    deletions = [stream.numbers(head.deletions) for _ in range(3)]
-    unreadable = stream.numbers(head.unreadable[0])
-    contents = [
-        [stream.contents(total, each) for total, each in zip(group[2:5:2], sizes, strict=False)]
-        for group, (_, *sizes) in zip(head.groups, columns, strict=True)
-    ]
-    reasons = stream.take(head.unreadable[1])
+    firsts, ids = stream.numbers(head["sessions"]), stream.numbers(head["sessions"])
+    columns = [[stream.numbers(count) for _ in range(2 + is_beside)] for _, count, _, is_beside, _ in head["groups"]]
+    deletions = [stream.numbers(head["deletions"]) for _ in range(3)]
+    unreadable = stream.numbers(head["unreadable"][0])
+    groups = []
+    for (format, _, *totals), (seqs, *sizes) in zip(head["groups"], columns, strict=True):
+        parts = [stream.contents(total, each) for total, each in zip(totals[::2], sizes, strict=False)]
+        groups.append(Group(format, _ascending(seqs, least=1), *parts))
+    reasons = stream.take(head["unreadable"][1])
     expected = stream.checksum
     if stream.take(_SIZE.size) != _SIZE.pack(expected):
         _fail("their checksum is wrong")
-    groups = [
-        Group(group[0], _ascending(seqs, least=1), *parts)
-        for group, (seqs, *_), parts in zip(head.groups, columns, contents, strict=True)
-    ]
     records = Records(
-        _token(head.token),
-        Lag(*map(_whole, head.lag)),
+        Token(*head["token"]),
+        Lag(*head["lag"]),
         groups,
         _deletions(*deletions),
         _unreadable(unreadable, reasons),
@@ -242,35 +234,17 @@ class _Stream:
         return [content[begin:end] for begin, end in pairwise(accumulate(sizes, initial=0))]
 
 
-def _read_head(content: bytes) -> _Head:
+def _read_head(content: bytes) -> dict[str, Any]:
     try:
-        found = _Head(**cbor.decode(content, max_depth=4, max_items=_ITEMS))
-    except (FrameCorrupt, InvalidInput, TypeError) as error:
+        found = cbor.decode(content, max_depth=4, max_items=_ITEMS)
+    except (FrameCorrupt, InvalidInput) as error:
         _fail(f"their head is not valid: {error}")
-    counts = [found.deletions, found.sessions]
-    for column, size in ((found.token, 5), (found.lag, 2), (found.unreadable, 2), (found.groups, None)):
-        if not isinstance(column, list) or (size is not None and len(column) != size):
-            _fail("their head is not valid")
-    for group in found.groups:
-        if not isinstance(group, list) or len(group) != 5 or not isinstance(group[0], str):
-            _fail("a group in their head is not valid")
-        if type(group[3]) is not bool:
-            _fail("a group in their head is not valid")
-        counts += [group[1], group[2], group[4]]
-    for count in (*counts, *found.unreadable):
-        _whole(count)
+    if not isinstance(found, dict) or found.keys() != _HEAD.keys():
+        _fail("their head is not valid")
+    for name, shape in _HEAD.items():
+        if not fits(found[name], shape):
+            _fail(f"{name} in their head is not valid: {found[name]!r:.80}")
     return found
-
-
-def _token(given: list[Any]) -> Token:
-    dataset, session, offset, index_start, key = given
-    numbers = (session, offset, index_start)
-    is_named = isinstance(dataset, str) and UUID.fullmatch(dataset)
-    if not is_named or not isinstance(key, bytes) or any(type(each) is not int for each in numbers):
-        _fail("their token is not valid")
-    if not (0 <= session < 2**63 and 0 <= offset < HIGHEST and NO_COMPARISON <= index_start < HIGHEST):
-        _fail("their token is not valid")
-    return Token(dataset, session, offset, index_start, key)
 
 
 def _deletions(seqs: array[int], targets: array[int], kinds: array[int]) -> list[tuple[int, int, Kind]]:
@@ -306,12 +280,6 @@ def _check_numbers(records: Records) -> None:
         _fail("they have changes that their token does not cover")
     if len(columns) > 1 and len(set().union(*columns)) != records.count:
         _fail("two changes have the same number")
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
-        _fail(f"a count in their head is {value!r:.40}")
-    return value
 
 
 def _fail(problem: str) -> NoReturn:

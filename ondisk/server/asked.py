@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeAlias
 
 from ondisk.dataset.query import SHOWN
 from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import InvalidInput, shown
 from ondisk.replication.feed import MAX_BYTES
+from ondisk.replication.shapes import Shape, fits
 from ondisk.replication.token import Token
 from ondisk.replication.wire import from_json, seqs_from_json
 from ondisk.tables.columns import column_types, names_in, untyped
@@ -25,64 +25,24 @@ NEEDED: Any = object()
 Keys: TypeAlias = Mapping[str, Any]  # what can be asked for, and the defaults
 Asked: TypeAlias = dict[str, Any]
 _DIGITS = 19
-_WHOLE = "must be a whole number of 0 or more"
 
 
-def _text(key: str, value: Any) -> str | None:
-    if not isinstance(value, str | None):
-        raise InvalidInput(f"{key} must be a text, not {shown(value)}")
-    return value
+_DAMAGED = ("raise", "skip")
+_TEXT, _COUNT, _NAMES = (
+    (str, "a text"),
+    (range(INTEGER_MAX + 1), "a whole number of 0 or more"),
+    ([str], "a list of names"),
+)
 
-
-def _flag(key: str, value: Any) -> bool:
-    if type(value) is not bool:
-        raise InvalidInput(f"{key} must be true or false, not {shown(value)}")
-    return value
-
-
-def _count(key: str, value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= INTEGER_MAX:
-        raise InvalidInput(f"{key} {_WHOLE}, not {'null' if value is None else shown(value)}")
-    return value
-
-
-def _limit(key: str, value: Any) -> int | None:
-    return None if value is None else _count(key, value)
-
-
-def _answer_size(key: str, value: Any) -> int:
-    """Return how many bytes of changes are requested, but not more than may be in memory."""
-    return min(_count(key, value), LARGEST_ANSWER)
-
-
-def _names(key: str, value: Any) -> list[str] | None:
-    if value is not None and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
-        raise InvalidInput(f"{key} must be a list of names, not {shown(value)}")
-    return value
-
-
-def _columns(key: str, value: Any) -> dict[str, str | None] | None:
-    """Return columns, each with its type or None, of a list of names or an object of names and types."""
-    if isinstance(value, dict) and all(isinstance(each, str | None) for each in value.values()):
-        return value
-    names = _names(key, value)
-    if names is not None and len({*names}) < len(names):
-        raise InvalidInput(f"{key} names a column twice")
-    return None if names is None else dict.fromkeys(names)
-
-
-def _format(key: str, value: Any) -> str:
-    return _one_of(FORMATS, key, "jsonl" if value == "json" else value)
-
-
-def _one_of(choices: Sequence[str], key: str, value: Any) -> str:
-    if value not in choices:
-        raise InvalidInput(f"{key} must be one of {', '.join(choices)}, not {shown(value)}")
-    return str(value)
-
-
-def _token(key: str, value: Any) -> Token | None:
-    return None if value is None else from_json(Token, value)
+_SHAPES: Mapping[str, tuple[Shape, str]] = {
+    **dict.fromkeys(("match", "sort", "by", "min_max", "tz"), (str, "a text")),
+    **dict.fromkeys(("limit", "values", "first", "last", "max_bytes", "offset", "size"), _COUNT),
+    **dict.fromkeys(("fields", "columns"), ([str], "a list of names")),
+    "format": (frozenset(FORMATS), f"one of {', '.join(FORMATS)}"),
+    "damaged": (frozenset(_DAMAGED), f"one of {', '.join(_DAMAGED)}"),
+    "listed": (bool, "true or false"),
+}
+"""What the values of keys must be, and how that is said."""
 
 
 def _whole(text: str) -> int | str:
@@ -90,24 +50,33 @@ def _whole(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else text
 
 
-_FROM_URL: Mapping[Any, Callable[[str], Any]] = {_limit: _whole, _names: names_in, _columns: column_types}
-"""How parameters of a URL become values of JSON, by the functions that verify these; others are texts."""
-
-
-_READERS: Mapping[str, Callable[[str, Any], Any]] = {
-    **dict.fromkeys(("match", "sort", "by", "min_max", "tz"), _text),
-    **dict.fromkeys(("limit", "values"), _limit),
-    **dict.fromkeys(("first", "last"), _count),
-    "fields": _names,
-    "columns": _columns,
-    "format": _format,
-    "damaged": partial(_one_of, ("raise", "skip")),
-    "token": _token,
-    "max_bytes": _answer_size,
-    "listed": _flag,
-    "seqs": lambda _, value: seqs_from_json(value),
+_FROM_URL: Mapping[str, Callable[[str], Any]] = {
+    "limit": _whole,
+    "values": _whole,
+    "fields": names_in,
+    "columns": column_types,
 }
-"""For each key a function that returns its value, verified."""
+"""How parameters of a URL become values of JSON; others are texts."""
+
+
+def _value(key: str, value: Any) -> Any:
+    """Return the value of a key, verified."""
+    if key == "token":
+        return from_json(Token, value)
+    if key == "seqs":
+        return seqs_from_json(value)
+    if key == "format" and value == "json":
+        return "jsonl"
+    if key == "columns" and isinstance(value, dict) and all(isinstance(each, str | None) for each in value.values()):
+        return value
+    shape, what = _SHAPES[key]
+    if not fits(value, shape):
+        raise InvalidInput(f"{key} must be {what}, not {'null' if value is None else shown(value)}")
+    if key == "columns":
+        if len({*value}) < len(value):
+            raise InvalidInput(f"{key} names a column twice")
+        return dict.fromkeys(value)
+    return min(value, LARGEST_ANSWER) if key == "max_bytes" else value
 
 
 SUMMARY: Keys = {"match": None, "fields": None, "values": SHOWN, "by": None, "min_max": None, "tz": None}
@@ -149,7 +118,7 @@ def in_url(parameters: Sequence[tuple[str, str]], keys: Keys) -> Asked:
     for key, text in parameters:
         if key in found:
             raise InvalidInput(f"the URL has two parameters {shown(key)}")
-        found[key] = _FROM_URL.get(_READERS.get(key), str)(text) if text else None
+        found[key] = _FROM_URL.get(key, str)(text) if text else None
     return _verified({key: value for key, value in found.items() if value is not None or key not in keys}, keys)
 
 
@@ -164,7 +133,9 @@ def _verified(given: Mapping[str, Any], keys: Keys) -> Asked:
     for key, default in keys.items():
         if default is NEEDED and key not in found:
             raise InvalidInput(f"the request needs the key {key}")
-    asked = {**keys, **{key: _READERS[key](key, value) for key, value in found.items()}}
+    nullable = {"values", *(key for key, default in keys.items() if default is None)}
+    nulls = {key: None for key, value in found.items() if value is None and key in nullable}
+    asked = {**keys, **nulls, **{key: _value(key, value) for key, value in found.items() if key not in nulls}}
     if keys is SUMMARY:
         _check_summary(asked)
     elif keys is QUERY:
@@ -199,4 +170,4 @@ def location_in(segment: str, parameters: Mapping[str, str]) -> Location | None:
         return None
     if parameters.keys() != {"offset", "size"}:
         raise InvalidInput("the parameters of one datum are offset and size", hint="Copy them from its location.")
-    return Location(segment, *(_count(name, _whole(parameters[name])) for name in ("offset", "size")))
+    return Location(segment, *(_value(name, _whole(parameters[name])) for name in ("offset", "size")))
