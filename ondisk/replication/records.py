@@ -22,13 +22,13 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
+from itertools import chain
 from operator import lt
 from typing import Any, NoReturn
 
-from google_crc32c import extend
+from google_crc32c import extend, value
 
 from ondisk.batched import batched
 from ondisk.errors import FrameCorrupt, IntegrityError, InvalidInput
@@ -39,16 +39,13 @@ from ondisk.replication.shapes import COUNT, Shape, fits
 from ondisk.replication.token import NO_COMPARISON, UUID, Token
 
 HIGHEST = OWN  # no change has this number or a higher one
-LARGEST = 4 * 1024**3  # bytes of records, at most, unless the caller of `decode` says otherwise
+LARGEST = 4 * 1024**3  # bytes of records, at most
 _NO_LAG = Lag(0, 0)
 _MAGIC = b"ODR1"
 _SIZE = struct.Struct("<I")
 _NUMBER = 8  # bytes
-_LARGEST_HEAD = 1024 * 1024
 _ITEMS = 64 * 1024  # values in a head
 _PIECE = 1024 * 1024
-_AHEAD = 16 * 1024 * 1024  # most data are read at once, and need not be joined
-_LARGE = 64 * 1024
 _KINDS = (Kind.DELETED, Kind.LOST, Kind.AGED)
 _HEAD: Mapping[str, Shape] = {
     "token": (UUID, COUNT, range(HIGHEST), range(NO_COMPARISON, HIGHEST), bytes),
@@ -143,34 +140,29 @@ def _with_checksum(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield _SIZE.pack(checksum)
 
 
-def decode(read: Callable[[int], bytes], most: int = LARGEST) -> Records:
-    """Return the records in a stream; raise IntegrityError if it ends early or has something else: then nothing counts.
+def decode(content: bytes) -> Records:
+    """Return the records that bytes are; raise IntegrityError if they have something else: then nothing counts.
 
-    Args:
-        read: returns up to so many bytes, and none only at the end.
-        most: bytes that are read, at most.
-
-    Memory: the bytes that arrive, twice; of what a length promises, at most 16 MiB before they arrive.
+    Memory: as much again. A length that promises more than there is allocates nothing.
     """
-    stream = _Stream(read, most)
-    if stream.take(len(_MAGIC)) != _MAGIC:
+    if not content.startswith(_MAGIC):
         _fail("they begin with other bytes: another version of ondisk sent them, or another program")
-    (size,) = _SIZE.unpack(stream.take(_SIZE.size))
-    if size > _LARGEST_HEAD:
-        _fail(f"their head has {size} bytes")
-    head = _read_head(stream.take(size))
-    firsts, ids = stream.numbers(head["sessions"]), stream.numbers(head["sessions"])
-    columns = [[stream.numbers(count) for _ in range(2 + is_beside)] for _, count, _, is_beside, _ in head["groups"]]
-    deletions = [stream.numbers(head["deletions"]) for _ in range(3)]
-    unreadable = stream.numbers(head["unreadable"][0])
+    end = len(content) - _SIZE.size
+    if end < 0 or content[end:] != _SIZE.pack(value(content[:end])):
+        _fail("their checksum is wrong")
+    at = _Cursor(content, len(_MAGIC), end)
+    head = _read_head(at.take(*_SIZE.unpack(at.take(_SIZE.size))))
+    firsts, ids = at.numbers(head["sessions"]), at.numbers(head["sessions"])
+    columns = [[at.numbers(count) for _ in range(2 + is_beside)] for _, count, _, is_beside, _ in head["groups"]]
+    deletions = [at.numbers(head["deletions"]) for _ in range(3)]
+    unreadable = at.numbers(head["unreadable"][0])
     groups = []
     for (format, _, *totals), (seqs, *sizes) in zip(head["groups"], columns, strict=True):
-        parts = [stream.contents(total, each) for total, each in zip(totals[::2], sizes, strict=False)]
+        parts = [at.contents(total, each) for total, each in zip(totals[::2], sizes, strict=False)]
         groups.append(Group(format, _ascending(seqs, least=1), *parts))
-    reasons = stream.take(head["unreadable"][1])
-    expected = stream.checksum
-    if stream.take(_SIZE.size) != _SIZE.pack(expected):
-        _fail("their checksum is wrong")
+    reasons = at.take(head["unreadable"][1])
+    if at.left:
+        _fail("bytes follow them")
     records = Records(
         Token(*head["token"]),
         Lag(*head["lag"]),
@@ -198,28 +190,23 @@ def unpacked(content: bytes) -> array[int]:
     return column
 
 
-class _Stream:
-    """Reads what a length promises, as far as it arrives. `checksum`: of all bytes that were taken."""
+class _Cursor:
+    """Reads what a length promises, as far as it is there."""
 
-    def __init__(self, read: Callable[[int], bytes], most: int) -> None:
-        self._read = read
-        self._left = most
-        self.checksum = 0
+    def __init__(self, content: bytes, begin: int, end: int) -> None:
+        self._content = content
+        self._begin = begin
+        self._end = end
+
+    @property
+    def left(self) -> int:
+        return self._end - self._begin
 
     def take(self, size: int) -> bytes:
-        """Return exactly so many bytes; raise IntegrityError if fewer are left, or allowed."""
-        if size > self._left:
-            _fail(f"they are larger than allowed: {size} bytes more, and {self._left} are left")
-        self._left -= size
-        pieces = []
-        while size:
-            piece = self._read(min(size, _AHEAD))
-            if not piece:
-                _fail(f"they end early: {size} bytes are missing")
-            self.checksum = extend(self.checksum, piece)
-            pieces.append(piece)
-            size -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if size > self.left:
+            _fail(f"they end early: {size} bytes more, and {self.left} are left")
+        self._begin += size
+        return self._content[self._begin - size : self._begin]
 
     def numbers(self, count: int) -> array[int]:
         return unpacked(self.take(_NUMBER * count))
@@ -228,10 +215,7 @@ class _Stream:
         """Return data with some sizes, which have so many bytes together."""
         if min(sizes, default=0) < 0 or sum(sizes) != total:
             _fail("the sizes of their data are not those of their bytes")
-        if total >= _LARGE * len(sizes):  # each is copied once
-            return [*map(self.take, sizes)]
-        content = self.take(total)
-        return [content[begin:end] for begin, end in pairwise(accumulate(sizes, initial=0))]
+        return [*map(self.take, sizes)]
 
 
 def _read_head(content: bytes) -> dict[str, Any]:
