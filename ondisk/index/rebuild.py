@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, count, groupby
-from operator import itemgetter
-from typing import Any, TypeAlias
+from itertools import chain, count
+from typing import TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, Value, restored
@@ -32,15 +32,11 @@ from ondisk.index.connection import (
 from ondisk.index.migrations import upgrade
 from ondisk.index.sums import Sums
 from ondisk.index.swap import swap_in
-from ondisk.index.tables import REVISION, Columns
+from ondisk.index.tables import REVISION, Columns, insert_rows
 from ondisk.index.tide import TIDE, State, TideMark, save
-from ondisk.segment import Facts
-from ondisk.step import Interval
+from ondisk.segment import Facts, ScanResult
 
 _BEFORE = ".index.sqlite.before"
-
-Place: TypeAlias = tuple[int, int, int]
-"""seq, offset and size of a datum."""
 
 Placed: TypeAlias = tuple[int, int, Facts]
 """A generation, and what an index records of its file: its committed size, and its facts."""
@@ -87,13 +83,6 @@ class Old:
         sql = "SELECT 1 FROM segment WHERE substr(name, 1, length(?1)) = ?1 LIMIT 1"
         return self.connection.execute(sql, (place,)).fetchone() is not None
 
-    def extent_of(self, place: str) -> tuple[int, Interval | None]:
-        """Return the count of the data in a place of the archive, and their interval; None without segments."""
-        totals = 'ifnull(sum(summed), 0), min("begin"), max("end")'
-        sql = f"SELECT {totals} FROM segment WHERE substr(name, 1, length(?1)) = ?1"
-        count, begin, end = self.connection.execute(sql, (place,)).fetchone()
-        return count, None if begin is None else Interval(begin, end)
-
 
 @contextlib.contextmanager
 def old(directory: Directory, config: DatasetConfig) -> Iterator[Old | None]:
@@ -121,8 +110,9 @@ def separate(directory: Directory, config: DatasetConfig) -> None:
     """Replace the index by a copy, so that its other names do not change with it. The caller must hold the lock."""
     with old(directory, config) as before:
         if before is not None:
-            Rebuilt.begin(directory, before.connection).finish(before.config)
-            swap_in(directory, config.lock_timeout, with_log=False)
+            with Rebuilt.beside(directory, before.connection) as new:
+                new.finish(before.config)
+                swap_in(directory, config.lock_timeout, with_log=False)
 
 
 class Rebuilt:
@@ -132,21 +122,33 @@ class Rebuilt:
         sqlite3.Error: for the caller's `sqlite_errors`.
     """
 
-    def __init__(self, directory: Directory, connection: sqlite3.Connection) -> None:
+    def __init__(self, directory: Directory, connection: sqlite3.Connection, path: str) -> None:
         self.directory = directory
         self.connection = connection
+        self.path = path
 
     @classmethod
-    def begin(cls, directory: Directory, source: sqlite3.Connection) -> Rebuilt:
-        return cls(directory, copy_index(directory, source, NEW))
+    @contextlib.contextmanager
+    def beside(cls, directory: Directory, source: sqlite3.Connection) -> Iterator[Rebuilt]:
+        """Copy an index to `.index.sqlite.new`, which is removed at the end of the block, if it is there still."""
+        new = cls(directory, copy_index(directory, source, NEW), str(directory.path / NEW))
+        try:
+            yield new
+        finally:
+            new.close()
+            remove_copy(directory, NEW)
 
     @classmethod
-    def aside(cls, directory: Directory, source: sqlite3.Connection) -> Rebuilt:
-        """Copy an index to a file without a name in TMPDIR, for a dry run; `close` removes it."""
-        connection = sqlite3.connect("", isolation_level=None)
-        source.backup(connection)
-        pragmas(connection, "trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF")
-        return cls(directory, connection)
+    @contextlib.contextmanager
+    def aside(cls, directory: Directory, source: sqlite3.Connection) -> Iterator[Rebuilt]:
+        """Copy an index to a file in TMPDIR for the length of the block, for a dry run."""
+        with (
+            tempfile.NamedTemporaryFile() as file,
+            contextlib.closing(sqlite3.connect(file.name, isolation_level=None)) as connection,
+        ):
+            source.backup(connection)
+            pragmas(connection, "trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF")
+            yield cls(directory, connection, file.name)
 
     @property
     def is_there(self) -> bool:
@@ -189,31 +191,46 @@ class Rebuilt:
         """Return the size of the largest datum."""
         return int(self.connection.execute("SELECT ifnull(max(size), 0) FROM datum").fetchone()[0])
 
-    def segments(self) -> Iterator[tuple[int, str, str, Iterator[Place]]]:
-        """Yield id, name and format of each segment with data, and the places of its data, ordered by offset.
+    def segments(self, kinds: Mapping[str, FieldType]) -> Iterator[tuple[int, str, str]]:
+        """Yield id, name and format of each segment with data, of which `find` and `fill` then set some fields.
 
         Raises:
             IndexCorrupt: the index has data of a segment that it does not know.
         """
-        rows = self.connection.execute(
-            "SELECT before.segment, name, format, seq, offset, before.size FROM before"
-            " LEFT JOIN segment ON segment.id = before.segment ORDER BY before.segment, offset"
-        )
-        for (id, name, format), own in groupby(rows, key=itemgetter(0, 1, 2)):
+        execute = self.connection.execute
+        execute("CREATE INDEX before_by_place ON before (segment, offset)")
+        fields = "".join(f", f_{name}" for name in kinds)
+        execute(f"CREATE TEMP TABLE found (offset INTEGER PRIMARY KEY, size, seq{fields})")
+        sql = "SELECT DISTINCT segment, name, format FROM before LEFT JOIN segment ON segment.id = segment ORDER BY 1"
+        for id, name, format in execute(sql).fetchall():
             if name is None:
                 problem = f"the index is damaged: it has data of a segment {id} that it does not know"
                 raise damaged(self.directory, f" is damaged: {problem}")
-            yield id, name, format, map(itemgetter(3, 4, 5), own)
+            yield id, name, format
+            execute("DELETE FROM found")
 
-    def fill(self, kinds: Mapping[str, FieldType], values: Iterable[tuple[Mapping[str, Any], int]]) -> None:
-        """Set the values of some fields: (canonical metadata, seq)."""
-        rows = [(*map(metadata.get, kinds), seq) for metadata, seq in values]
-        interned = [at for at, kind in enumerate(kinds.values()) if kind.interned]
-        distinct = dict.fromkeys(row[at] for at in interned for row in rows if row[at] is not None)
-        self.connection.executemany("INSERT OR IGNORE INTO value (value) VALUES (?)", ((each,) for each in distinct))
-        column = {True: "ifnull((SELECT id FROM value WHERE value = ?), 0)", False: "?"}
-        columns = ", ".join(f'"f_{name}" = {column[kind.interned]}' for name, kind in kinds.items())
-        self.connection.executemany(f"UPDATE datum SET {columns} WHERE seq = ?", rows)
+    def find(self, found: ScanResult, kinds: Mapping[str, FieldType]) -> None:
+        """Note what a scan has found in a segment."""
+        values = ([each.get(name) for each in found.metadata] for name in kinds)
+        listed = ", ".join(["offset", "size", *(f"f_{name}" for name in kinds)])
+        insert_rows(self.connection, f"INSERT OR REPLACE INTO found ({listed})", [found.offsets, found.sizes, *values])
+
+    def fill(self, segment: int, kinds: Mapping[str, FieldType]) -> Iterator[tuple[int, int]]:
+        """Set the fields of the data that were found in a segment; yield offset and size of the others."""
+        execute, sets = self.connection.execute, []
+        for name, kind in kinds.items():
+            value = f"found.f_{name}"
+            if kind.interned:
+                new = f"SELECT f_{name} FROM found WHERE f_{name} IS NOT NULL ORDER BY offset"
+                execute(f"INSERT OR IGNORE INTO value (value) {new}")
+                value = f"ifnull((SELECT id FROM value WHERE value = {value}), 0)"
+            sets.append(f"f_{name} = {value}")
+        same = "segment = ? AND before.offset = found.offset AND before.size = found.size"
+        execute(f"UPDATE found SET seq = (SELECT seq FROM before WHERE {same})", (segment,))
+        execute(f"UPDATE datum SET {', '.join(sets)} FROM found WHERE datum.seq = found.seq")
+        there = "SELECT seq FROM found WHERE seq IS NOT NULL"
+        missing = f"SELECT offset, size FROM before WHERE segment = ? AND seq NOT IN ({there}) ORDER BY offset"
+        yield from execute(missing, (segment,))
 
     def end_fields(self) -> None:
         """Drop the old table of data, and commit."""
@@ -244,10 +261,6 @@ class Rebuilt:
 
     def close(self) -> None:
         self.connection.close()
-
-    def discard(self) -> None:
-        self.close()
-        remove_copy(self.directory, NEW)
 
     def _objects(self) -> list[tuple[str, str, str]]:
         """Return the indices and views, which depend on the fields: kind, name, SQL."""

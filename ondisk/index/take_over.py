@@ -18,7 +18,7 @@ import json
 import sqlite3
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +32,6 @@ from ondisk.index.precedence import Precedence
 from ondisk.index.snapshot import Copies
 from ondisk.index.tables import FORMER, Columns
 
-_ROWS = 5_000
-_TOGETHER = "SELECT value FROM json_each(?)"
 _DROPPED = "another datum of an archive has the same unique values"
 
 
@@ -55,7 +53,7 @@ class Taken:
 
 
 class TakeOver:
-    """Changes a copy of the index of a dataset, which has the newest revision and no UNIQUE index, in a transaction.
+    """Changes a copy of the index of a dataset, which has the newest revision and no UNIQUE index.
 
     Raises, in every method:
         sqlite3.Error: for the caller's `sqlite_errors`.
@@ -69,68 +67,59 @@ class TakeOver:
         self._columns = Columns(config)
         ((self._uuid, self._seq, self._generation),) = self._rows("SELECT uuid, seq, generation FROM dataset")
         self._count = self._rows("SELECT count(*) FROM datum")[0][0]  # how many data there must be in the end
-        self._names = dict(self._rows("SELECT id, name FROM segment"))
         self._is_renumbered = self._must_expire = False
         for statement in (
             "CREATE TEMP TABLE gone (number INTEGER PRIMARY KEY)",
             "INSERT OR IGNORE INTO gone SELECT seq FROM deletion UNION SELECT datum FROM deletion",
             "CREATE TEMP TABLE noted (seq INTEGER PRIMARY KEY, datum INTEGER, forgotten INTEGER)",
         ):
-            self._connection.execute(statement)
+            connection.execute(statement)
 
     def start_after(self, seq: int) -> None:
         """Give out no number up to `seq`: an archive has it."""
         if not self._follows:  # its counter is that of the other
             self._seq = max(self._seq, seq)
 
-    def take(self, archive: sqlite3.Connection, place: str, deleted: Collection[int], *, is_known: bool) -> Taken:
+    def take(self, archive: str, place: str, deleted: Collection[int], *, is_known: bool) -> Taken:
         """Take over the rows of an archive.
 
         Args:
-            archive: reads a copy of its index, which has the newest revision and the same fields.
+            archive: the path of a copy of its index, which has the newest revision and the same fields.
             place: `.archive/NAME/`.
+            deleted: the numbers of its data that the dataset has deleted, and it has not.
             is_known: the dataset has recorded the archive, so the numbers of its data are below those of later changes.
 
         Raises:
             StateError: a number is taken, and the numbers are those of another dataset.
         """
-        taken = Taken(*archive.execute("SELECT count(*) FROM datum").fetchone())
-        new = dict(self._take_segments(archive, place))
-        names = dict(archive.execute("SELECT id, name FROM segment"))
-        interned = [at for at, kind in enumerate(self._columns.kinds.values(), 5) if kind.interned]
-        selected = ", ".join(self._columns.of_table["datum"])
-        for rows in _batches(archive, f"SELECT {selected} FROM datum ORDER BY seq"):
-            numbers = json.dumps([row[0] for row in rows])
-            there = {
-                row[0]: row
-                for row in self._rows(f"SELECT {selected} FROM datum WHERE seq IN ({_TOGETHER})", (numbers,))
-            }
-            gone = {seq for (seq,) in self._rows(f"SELECT number FROM gone WHERE number IN ({_TOGETHER})", (numbers,))}
-            ids = self._ids(archive, dict.fromkeys(row[at] for row in rows for at in interned))
-            kept = []
-            for seq, reftime, segment, offset, size, *fields in rows:
-                if segment not in new:
-                    raise damaged(self._directory, f": it has data of a segment {segment} that it does not know")
-                row = [seq, reftime, new[segment], offset, size, *fields]
-                for at in interned:
-                    row[at] = ids[row[at]]
-                if seq in deleted:
-                    taken.deleted += 1
-                    self._leave_out(row[2], 1, size)
-                    continue
-                if seq in there and self._is_same(there[seq], row, names[segment]):
-                    taken.twice += 1
-                    self._leave_out(row[2], 1, size, Copies.SOME)
-                    continue
-                if seq in there or seq in gone:
-                    taken.renumbered += 1
-                    row[0] = self._next_seq(place)
-                kept.append(row)
-            self._insert_many("datum", kept)
+        execute, columns = self._connection.execute, self._columns.of_table["datum"]
+        execute("ATTACH ? AS archive", (archive,))
+        execute("BEGIN")
+        self._take_segments(place)
+        self._judge(place, deleted)
+        how = dict(self._rows("SELECT fate, count(*) FROM temp.judged GROUP BY fate"))
+        taken = Taken(*self._rows("SELECT count(*) FROM archive.datum")[0], **how)
+        if taken.renumbered and self._follows:
+            leave_out = command("migrate", self._directory.path, "--leave-out", place.split("/")[1])
+            path, hint = self._directory.path / place, f"{leave_out} makes the archive a dataset of its own."
+            raise StateError(f"{path} has data with numbers that the source has used", hint=hint)
+        into, rest = f"INSERT INTO main.datum ({', '.join(columns)})", ", ".join(columns[1:])
+        execute(f"{into} SELECT seq, {rest} FROM came WHERE seq NOT IN (SELECT seq FROM temp.judged) ORDER BY seq")
+        renumbered = "SELECT seq FROM temp.judged WHERE fate = 'renumbered'"
+        new = f"{self._seq} + row_number() OVER (ORDER BY seq)"
+        execute(f"{into} SELECT {new}, {rest} FROM came WHERE seq IN ({renumbered})")
+        left_out = "SELECT segment, fate, count(*), sum(size) FROM temp.judged WHERE fate != 'renumbered' GROUP BY 1, 2"
+        for segment, fate, count, size in self._rows(left_out):
+            self._leave_out(segment, count, size, Copies.SOME if fate == "twice" else Copies.NONE)
+        self._seq += taken.renumbered
         self._count += taken.count - taken.deleted - taken.twice
         self._is_renumbered |= taken.renumbered > 0
         self._must_expire |= taken.count > 0 and not is_known  # tokens may have passed its numbers
-        self._take_history(archive, is_other=taken.renumbered > 0)
+        self._take_history(is_other=taken.renumbered > 0)
+        for each in ("VIEW came", "TABLE own", "TABLE judged"):
+            execute(f"DROP {each}")
+        execute("COMMIT")
+        execute("DETACH archive")
         return taken
 
     def drop_duplicates(self) -> dict[str, int]:
@@ -175,12 +164,11 @@ class TakeOver:
             self._seq += 1
             self._connection.execute("INSERT INTO deletion VALUES (?, 0, ?)", (self._seq, Removal.LOST))
 
-    def expire_tokens(self) -> None:
-        """Let every token expire: data are gone, and no deletion says so."""
-        self._must_expire = True
-
-    def finish(self) -> str | None:
+    def finish(self, *, must_expire: bool) -> str | None:
         """Save the counters, and compare the counts; return the new UUID if the index needs one.
+
+        Args:
+            must_expire: data are gone, and no deletion says so: let every token expire.
 
         Raises:
             IndexCorrupt: the index has not as many data as it must have.
@@ -188,9 +176,9 @@ class TakeOver:
         execute = self._connection.execute
         noted = "INSERT OR IGNORE INTO deletion SELECT * FROM noted WHERE NOT EXISTS"
         execute(f"{noted} (SELECT 1 FROM datum WHERE datum.seq IN (noted.seq, noted.datum))")
-        counts = self._rows("SELECT count(*), count(segment.id) FROM datum LEFT JOIN segment ON segment.id = segment")
+        counts = self._rows("SELECT count(segment.id), count(*) FROM datum LEFT JOIN segment ON segment.id = segment")
         if counts != [(self._count, self._count)]:
-            problem = f"the new index has {counts[0][1]} data instead of {self._count}; nothing was changed"
+            problem = f"the new index has {counts[0][0]} data instead of {self._count}; nothing was changed"
             raise damaged(self._directory, f": {problem}")
         ((last,),) = self._rows("SELECT ifnull(max(seq), 0) FROM datum WHERE seq < ?", (OWN,))
         seq = max(self._seq, last)
@@ -200,93 +188,81 @@ class TakeOver:
             execute(FORMER, (self._uuid,))
             execute("UPDATE dataset SET uuid = ?", (new,))
             return new
-        if self._must_expire and seq:
+        if (must_expire or self._must_expire) and seq:
             execute("UPDATE dataset SET expired = ?", (seq,))
             begin_session_at(self._connection, seq, time.time_ns() // 1000)
         return None
 
-    def _take_segments(self, archive: sqlite3.Connection, place: str) -> Iterator[tuple[int, int]]:
-        """Insert all rows of segments, with their blocks and sums; yield their old and new ids."""
-        names = self._columns.of_table["segment"]
-        columns = ", ".join(f'"{name}"' for name in names)
-        for id_, name, *rest in archive.execute(f"SELECT {columns} FROM segment ORDER BY id").fetchall():
-            self._generation += 1
-            new = self._generation
-            self._insert_many("segment", [(new, place + name, *rest)])
-            self._copy(archive, "block", id_, new)
-            if rest[-1] is not None:
-                self._copy(archive, "day_sum", id_, new)
-                self._copy(archive, "value_count", id_, new)
-            yield id_, new
+    def _take_segments(self, place: str) -> None:
+        """Insert all rows of segments, and let the view `came` show those of data as they will be but for `seq`."""
+        execute, interned = (
+            self._connection.execute,
+            [each for each, kind in self._columns.kinds.items() if kind.interned],
+        )
+        shift, values = f" + {self._generation}", [f"'{name}'" for name in interned]
+        self._generation += self._rows("SELECT ifnull(max(id), 0) FROM archive.segment")[0][0]
+        execute("CREATE TEMP TABLE own (old INTEGER PRIMARY KEY, new INTEGER)")  # ids of texts and bytes
+        execute("INSERT OR IGNORE INTO main.value (value) SELECT value FROM archive.value ORDER BY id")
+        mine = "SELECT old.id, new.id FROM archive.value AS old CROSS JOIN main.value AS new ON new.value = old.value"
+        execute(f"INSERT INTO own SELECT 0, 0 UNION ALL {mine}")
+        own, is_id = (
+            "(SELECT new FROM own WHERE old = {})",
+            f"field IN ({', '.join(values)}) AND typeof(value) = 'integer'",
+        )
+        of_segment = {"segment": f"segment{shift}"}
+        self._copy("segment", {"id": f"id{shift}", "name": "? || name"}, (place,))
+        for table in ("block", "day_sum"):
+            self._copy(table, of_segment)
+        self._copy("value_count", of_segment | {"value": f"iif({is_id}, {own.format('value')}, value)"})
+        changed = of_segment | {f"f_{name}": own.format(f"f_{name}") for name in interned}
+        columns = (f"{changed.get(name, name)} AS {name}" for name in self._columns.of_table["datum"])
+        execute(f"CREATE TEMP VIEW came AS SELECT {', '.join(columns)} FROM archive.datum")
 
-    def _copy(self, archive: sqlite3.Connection, table: str, old: int, new: int) -> None:
-        columns = ", ".join(self._columns.of_table[table])
-        rows = archive.execute(f"SELECT {columns} FROM {table} WHERE segment = ?", (old,)).fetchall()
-        if table == "value_count":
-            interned = {name for name, kind in self._columns.kinds.items() if kind.interned}
-            ids = self._ids(archive, {row[3] for row in rows if row[2] in interned and isinstance(row[3], int)})
-            rows = [(*row[:3], ids.get(row[3], row[3]) if row[2] in interned else row[3], row[4]) for row in rows]
-        self._insert_many(table, ((new, *row[1:]) for row in rows))
+    def _judge(self, place: str, deleted: Collection[int]) -> None:
+        """Note in `judged` which data are left out, or get another number."""
+        name = "(SELECT name FROM main.segment WHERE id = {}.segment)"
+        equal = (f"mine.{each} IS came.{each}" for each in self._columns.of_table["datum"]
+                 if each not in ("seq", "segment", "offset"))  # fmt: skip
+        is_same = f"? || {name.format('mine')} = {name.format('came')} AND {' AND '.join(equal)}"
+        is_deleted, numbers = "came.seq IN (SELECT value FROM json_each(?))", json.dumps([*deleted])
+        self._connection.execute(
+            f"CREATE TEMP TABLE judged AS SELECT came.seq AS seq, came.segment AS segment, came.size AS size,"
+            f" CASE WHEN {is_deleted} THEN 'deleted' WHEN {is_same} THEN 'twice' ELSE 'renumbered' END AS fate"
+            " FROM came LEFT JOIN main.datum AS mine ON mine.seq = came.seq"
+            f" WHERE mine.seq IS NOT NULL OR came.seq IN temp.gone OR {is_deleted}",
+            (numbers, place, numbers),
+        )
 
-    def _ids(self, archive: sqlite3.Connection, old: Iterable[int]) -> dict[int, int]:
-        """Return the ids here of texts and bytes, by their ids in an archive; 0, a missing value, stays 0."""
-        sql = f"SELECT id, value FROM value WHERE id IN ({_TOGETHER})"
-        values = archive.execute(sql, (json.dumps([*old]),)).fetchall()
-        intern = "INSERT OR IGNORE INTO value (value) VALUES (?)"
-        self._connection.executemany(intern, ((value,) for _, value in values))
-        find = "SELECT id FROM value WHERE value = ?"
-        return {0: 0} | {id_: self._rows(find, (value,))[0][0] for id_, value in values}
+    def _copy(self, table: str, changed: Mapping[str, str], values: Sequence[Any] = ()) -> None:
+        """Copy the rows of a table of the archive; `changed`: column → the SQL of its value here."""
+        names = {each: f'"{each}"' for each in self._columns.of_table[table]}
+        columns = ", ".join(changed.get(each, name) for each, name in names.items())
+        into = f"INSERT INTO main.{table} ({', '.join(names.values())})"
+        self._connection.execute(f"{into} SELECT {columns} FROM archive.{table}", values)
 
-    def _is_same(self, mine: Sequence[Any], row: Sequence[Any], segment: str) -> bool:
-        """Return whether a row is that of the same datum, which is in a segment of the same name."""
-        return self._names.get(mine[2]) == segment and (mine[1], *mine[4:]) == (row[1], *row[4:])
-
-    def _next_seq(self, place: str) -> int:
-        if self._follows:
-            leave_out = command("migrate", self._directory.path, "--leave-out", place.split("/")[1])
-            hint = f"{leave_out} makes the archive a dataset of its own."
-            raise StateError(
-                f"{self._directory.path / place} has data with numbers that the source has used", hint=hint
-            )
-        self._seq += 1
-        return int(self._seq)
-
-    def _leave_out(self, segment: int, count: int, size: int, copies: Copies = Copies.NONE) -> None:
+    def _leave_out(self, segment: int, count: int, size: int, copies: Copies) -> None:
         """Count data without rows as deleted from their segment, whose sums are made again."""
         ((format,),) = self._rows("SELECT format FROM segment WHERE id = ?", (segment,))
         sql = "UPDATE segment SET deleted = deleted + ?, unread = unread | ?, summed = NULL WHERE id = ?"
         self._connection.execute(sql, (extent(format, count, size), copies, segment))
 
-    def _take_history(self, archive: sqlite3.Connection, *, is_other: bool) -> None:
-        """Take over what an archive has noted besides its data.
+    def _take_history(self, *, is_other: bool) -> None:
+        """Take over what the archive has noted besides its data.
 
         Not its sessions: tokens name those of the dataset.
 
         Args:
             is_other: its numbers are not those of the dataset, so they say nothing here.
         """
-        ((uuid_, lost, expired),) = archive.execute("SELECT uuid, lost, expired FROM dataset").fetchall()
-        self._connection.execute("UPDATE dataset SET lost = lost + ?", (lost,))
-        self._connection.execute(FORMER, (uuid_,))
-        tables = ["former", "done"]
+        execute, into = self._connection.execute, {"former": "former", "done": "done"}
+        execute("UPDATE dataset SET lost = lost + (SELECT lost FROM archive.dataset)")
+        execute("INSERT OR IGNORE INTO former SELECT uuid, 0, 0 FROM archive.dataset")
         if not is_other:
-            self._connection.execute("UPDATE dataset SET expired = max(expired, ?)", (expired,))
-            tables += ["difference", "deletion"]
-        for table in tables:
-            rows = archive.execute(f"SELECT {', '.join(self._columns.of_table[table])} FROM {table}")
-            self._insert_many({"deletion": "noted"}.get(table, table), rows, or_ignore=True)
-
-    def _insert_many(self, table: str, rows: Iterable[Sequence[Any]], *, or_ignore: bool = False) -> None:
-        names = self._columns.of_table[{"noted": "deletion"}.get(table, table)]
-        insert = "INSERT OR IGNORE" if or_ignore else "INSERT"
-        columns = ", ".join(f'"{name}"' for name in names)
-        self._connection.executemany(f"{insert} INTO {table} ({columns}) VALUES ({', '.join('?' * len(names))})", rows)
+            execute("UPDATE dataset SET expired = max(expired, (SELECT expired FROM archive.dataset))")
+            into |= {"difference": "difference", "deletion": "noted"}
+        for table, mine in into.items():
+            columns = ", ".join(self._columns.of_table[table])
+            execute(f"INSERT OR IGNORE INTO {mine} ({columns}) SELECT {columns} FROM archive.{table}")
 
     def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         return self._connection.execute(sql, values).fetchall()
-
-
-def _batches(connection: sqlite3.Connection, sql: str) -> Iterator[list[Any]]:
-    cursor = connection.execute(sql)
-    while rows := cursor.fetchmany(_ROWS):
-        yield rows

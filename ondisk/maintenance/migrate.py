@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -45,8 +46,8 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, ReadableFile, WritersLock
 from ondisk.formats import find
 from ondisk.formats.described import HasItems
-from ondisk.index import INDEX, Index
-from ondisk.index.rebuild import Old, Place, Rebuilt, back_up, clear, in_conflict, old
+from ondisk.index import INDEX, Index, segment_rows
+from ondisk.index.rebuild import Old, Rebuilt, back_up, clear, in_conflict, old
 from ondisk.index.swap import LOGS, move_log, swap_in
 from ondisk.index.tables import REVISION
 from ondisk.index.take_over import Taken, TakeOver
@@ -55,7 +56,7 @@ from ondisk.maintenance import old_archives
 from ondisk.maintenance.check import reason_at
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.old_archives import Fault, Known
-from ondisk.segment import Facts, ScanResult
+from ondisk.segment import Damage, Facts, ScanResult
 from ondisk.segments import places
 from ondisk.segments.concat_reader import ConcatReader
 from ondisk.segments.dir import DirReader
@@ -252,6 +253,8 @@ class _Archive(NamedTuple):
     Attributes:
         former: the UUIDs that its index had before.
         deleted: the numbers of its data that the dataset has deleted, and it may not have.
+        count: data that its index has.
+        is_empty: it has no segments.
         is_known: the dataset has recorded it.
     """
 
@@ -260,6 +263,8 @@ class _Archive(NamedTuple):
     state: State
     former: list[str]
     deleted: set[int]
+    count: int  # type: ignore[assignment]  # not the method of tuples
+    is_empty: bool
     is_known: bool = False
 
 
@@ -292,11 +297,15 @@ def _planned(
         if archives:
             old_archives.check_trusted(directory, None)
         return _Plan([], [], {})
-    main, former = before.state(), {"": before.former()}
+    main, former = before.state(), before.former()
     is_new = before.revision == REVISION
     known = old_archives.left_in(directory) if is_new else old_archives.recorded_in(before.connection)
     found = {name: _archive(dataset, name, folder, before) for name, folder in archives.items()}
-    unfinished = [each for each in found.values() if each.state[0] in former[""] and _is_taken(before, each)]
+    unfinished = [
+        each
+        for each in found.values()
+        if each.state[0] in former and (each.is_empty or before.segments_in(each.dataset.prefix))
+    ]
     migration.unfinished = [each.name for each in unfinished]
     found = {name: each for name, each in found.items() if each not in unfinished}
     for each in found.values():
@@ -321,6 +330,7 @@ def _planned(
         else:
             old_archives.check_settled(each.dataset.directory, each.state)
             taken.append(each._replace(is_known=states[name][0] in uuids))
+    migration.archives = [each.dataset.migration for each in taken]
     if taken or out:
         old_archives.check_trusted(directory, main)
     migration.offline = {name: summary.count for name, summary in summaries.items()}
@@ -342,16 +352,9 @@ def _archive(dataset: _Dataset, name: str, folder: Directory, before: Old) -> _A
         if index is None:
             old_archives.check_trusted(folder, None)
         assert index is not None
-        state, former = index.state(), index.former()
-    return _Archive(name, part, state, former, old_archives.deleted_from(before.connection, name, state))
-
-
-def _is_taken(before: Old, archive: _Archive) -> bool:
-    """Return whether the index of the dataset has the segments of an archive, or that has none."""
-    if before.segments_in(archive.dataset.prefix):
-        return True
-    with old(archive.dataset.directory, archive.dataset.config) as index:
-        return index is not None and not index.segments_in("")
+        state, former, count, is_empty = index.state(), index.former(), index.count(), not index.segments_in("")
+    deleted = old_archives.deleted_from(before.connection, name, state)
+    return _Archive(name, part, state, former, deleted, count, is_empty)
 
 
 def _plan_left_out(dataset: _Dataset, before: Old, archive: _Archive | None, name: str) -> None:
@@ -421,12 +424,8 @@ def _lost(
         path = dataset.directory.path
         hint = f"After the migration, {command('fix', path, '--forget', name, '--yes')} forgets a place."
         raise NotFound(f"{path} misses no archive {name!r}", hint=hint)
-    lost = sum(each.count for each in records.values())
-    for at, state in states.items():
-        if state[0] in records:
-            with old(found[at].dataset.directory, found[at].dataset.config) as index:
-                lost -= 0 if index is None else index.count()
-    return max(0, lost)
+    found_again = sum(found[at].count for at, state in states.items() if state[0] in records)
+    return max(0, sum(each.count for each in records.values()) - found_again)
 
 
 def _away(dataset: _Dataset, record: Known) -> StateError:
@@ -441,15 +440,10 @@ def _report(dataset: _Dataset, before: Old, plan: _Plan) -> None:
     _plan(dataset, before)
     if _shows_conflicts(before.config, dataset.config):
         _find_conflicts(dataset, before.connection)
-    for archive in plan.taken:
-        with old(archive.dataset.directory, archive.dataset.config) as index:
-            assert index is not None
-            _plan(archive.dataset, index)
-    dataset.migration.archives = [archive.dataset.migration for archive in plan.taken]
     if plan.taken and not dataset.migration.offending:
-        with contextlib.closing(Rebuilt.aside(dataset.directory, before.connection)) as new:
+        with Rebuilt.aside(dataset.directory, before.connection) as new:
             _build(dataset, before, new, _leave_missing)
-            _take_over(dataset, new, plan, _leave_missing, lambda *of: contextlib.closing(Rebuilt.aside(*of)))
+            _take_over(dataset, new, plan, _leave_missing, Rebuilt.aside)
 
 
 def _leave_missing(dataset: _Dataset, new: Rebuilt) -> None:
@@ -464,12 +458,11 @@ def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: se
             if before is None:
                 return
             _plan(dataset, before)
-            migration.archives = [archive.dataset.migration for archive in plan.taken]
             if migration.changes_index:
-                new = stack.enter_context(_beside(directory, before.connection))
+                new = stack.enter_context(Rebuilt.beside(directory, before.connection))
                 _build(dataset, before, new, _fill)
                 _check_data(dataset, before, new)
-                uuid = _take_over(dataset, new, plan, _fill, _beside)
+                uuid = _take_over(dataset, new, plan, _fill, Rebuilt.beside)
                 new.finish(config)
                 for archive in plan.taken:
                     move_log(archive.dataset.directory, config.lock_timeout)
@@ -488,15 +481,6 @@ def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: se
             with Directory.above(path) as folder:
                 folder.rename(f"{directory.path.resolve().name}/{ARCHIVE}/{name}", Path(path).name)
     migration.done = migration.is_needed
-
-
-@contextlib.contextmanager
-def _beside(directory: Directory, source: Any) -> Iterator[Rebuilt]:
-    new = Rebuilt.begin(directory, source)
-    try:
-        yield new
-    finally:
-        new.discard()
 
 
 def _swap_in(dataset: _Dataset, new: Rebuilt, plan: _Plan, uuid: str | None) -> None:
@@ -522,13 +506,12 @@ def _take_over(
     new: Rebuilt,
     plan: _Plan,
     fill: Fill,
-    copy: Callable[[Directory, Any], contextlib.AbstractContextManager[Rebuilt]],
+    copy: Callable[[Directory, sqlite3.Connection], contextlib.AbstractContextManager[Rebuilt]],
 ) -> str | None:
     """Take over the rows of all archives, and count those that are gone as lost; return the new UUID."""
     migration = dataset.migration
     if not (plan.taken or plan.has_left_out or migration.forgotten):
         return None
-    new.connection.execute("BEGIN")
     new.drop_objects()
     all_data = TakeOver(dataset.directory, new.connection, dataset.config)
     for archive in plan.taken:
@@ -541,18 +524,14 @@ def _take_over(
             _plan(part, before)
             with copy(part.directory, before.connection) as copied:
                 _build(part, before, copied, fill)
-                part.migration.taken = all_data.take(
-                    copied.connection, part.prefix, archive.deleted, is_known=archive.is_known
-                )
+                copied.close()
+                known = archive.is_known
+                part.migration.taken = all_data.take(copied.path, part.prefix, archive.deleted, is_known=known)
         unread |= {*part.migration.added, *part.migration.retyped}
     if fill is _fill or unread.isdisjoint(dataset.config.unique):
         migration.superseded = all_data.drop_duplicates()
     all_data.count_lost(sum(migration.forgotten.values()))
-    if plan.has_left_out:
-        all_data.expire_tokens()
-    uuid = all_data.finish()
-    new.connection.execute("COMMIT")
-    return uuid
+    return all_data.finish(must_expire=plan.has_left_out)
 
 
 def _identify(dataset: _Dataset, archive: _Archive) -> None:
@@ -560,12 +539,10 @@ def _identify(dataset: _Dataset, archive: _Archive) -> None:
 
     Its id is the UUID of the archive, unless ondisk has moved segments there since.
     """
-    directory, place = dataset.directory, archive.dataset.prefix
-    with old(directory, dataset.config) as now:
-        assert now is not None
-        total, span = now.extent_of(place)
-        _, _, generation = now.state()
-    uuid = archive.state[0]
+    directory, place, uuid = dataset.directory, archive.dataset.prefix, archive.state[0]
+    with contextlib.closing(Index.open(directory, dataset.config)) as index, index.snapshot() as snapshot:
+        total, span = segment_rows.extent_of(snapshot, place)
+        generation = snapshot.dataset()["generation"]
     for name, each in places.places(directory).items():
         if name != place and not each.is_ours and each.identity is not None and each.identity.id == uuid:
             places.forget(directory, name)  # it was offline under another name
@@ -673,69 +650,24 @@ def _fill(dataset: _Dataset, new: Rebuilt) -> None:
         max_datum_size=max(dataset.config.max_datum_size, new.longest()), max_depth=MAX_DEPTH
     )
     reader, folders = ConcatReader(dataset.directory), DirReader(dataset.directory)
-    try:
-        for id, name, format, places in new.segments():
-            ahead = _Ahead(places)
-            form = find(format)(config)
+    with contextlib.closing(reader), contextlib.closing(folders):
+        for id, name, format in new.segments(kinds):
+            form, damage, missing = find(format)(config), list[Damage](), None
+            unverified = partial(Committed, 0, Facts(), form.mutable)
+            source: ReadableFile | Directory
             try:
-                unverified = partial(Committed, 0, Facts(), form.mutable)
-                source: ReadableFile | Directory
                 if form.is_dir:
                     source = folders.folder_of(id, name, unverified)
                 else:
                     source = reader.file_of(id, name, unverified())
                 for found in kind_of(form).scan(name, form, source):
-                    values, others = _matched(ahead.before_end_of(found), found)
-                    new.fill(kinds, values)
-                    _refuse(dataset, name, others)
-                _refuse(dataset, name, [(place, "no complete datum is there") for place in ahead.rest()])
+                    new.find(found, kinds)
+                    damage += found.damage
             except SegmentMissing as error:
-                _refuse(dataset, name, [(place, error.message) for place in ahead.rest()])
-    finally:
-        reader.close()
-        folders.close()
-
-
-def _refuse(dataset: _Dataset, segment: str, places: list[tuple[Place, str]]) -> None:
-    for (_, offset, size), reason in places:
-        dataset.migration.add(Offender(Location(dataset.prefix + segment, offset, size), reason))
-
-
-class _Ahead:
-    """The data of a segment in the order of their offsets, read in step with a scan of its file."""
-
-    def __init__(self, places: Iterator[Place]) -> None:
-        self._places = places
-        self._next = next(places, None)
-
-    def before_end_of(self, found: ScanResult) -> Iterator[Place]:
-        """Yield the next data, up to the end of a scan result."""
-        ends = [offset + 1 for offset in found.offsets[-1:]]
-        ends += [damage.offset + damage.size for damage in found.damage]
-        end = max(ends, default=0)
-        while self._next is not None and self._next[1] < end:
-            yield self._next
-            self._next = next(self._places, None)
-
-    def rest(self) -> Iterator[Place]:
-        while self._next is not None:
-            yield self._next
-            self._next = next(self._places, None)
-
-
-def _matched(
-    places: Iterator[Place], found: ScanResult
-) -> tuple[list[tuple[Mapping[str, Any], int]], list[tuple[Place, str]]]:
-    """Return metadata and seq of the data that were found where the index says, and the others with the reason."""
-    there = {place: at for at, place in enumerate(zip(found.offsets, found.sizes, strict=True))}
-    values, others = [], []
-    for seq, offset, size in places:
-        at = there.get((offset, size))
-        if at is None:
-            others.append(((seq, offset, size), reason_at(found, offset)))
-        else:
-            values.append((found.metadata[at], seq))
-    return values, others
+                missing = error.message
+            for offset, size in new.fill(id, kinds):
+                location = Location(dataset.prefix + name, offset, size)
+                migration.add(Offender(location, missing or reason_at(ScanResult(damage=damage), offset)))
 
 
 def _open_once(dataset: _Dataset) -> None:

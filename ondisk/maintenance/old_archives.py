@@ -174,58 +174,42 @@ def faults(
         former: name → the UUIDs that the index of the archive had before; "" for the dataset itself.
     """
     by_uuid = {each.uuid: each for each in known}
+    states = {"": main, **present}
     names: dict[str, list[str]] = {}
-    for name, (uuid, *_) in present.items():
+    for name, (uuid, *_) in states.items():
         names.setdefault(uuid, []).append(name)
     found: dict[str, Fault] = {}
     for uuid, twins in names.items():
         record = by_uuid.get(uuid)
-        if uuid == main[0]:
-            found |= {name: _twin(main, present[name]) for name in twins}
+        recorded = "" if uuid == main[0] else record and record.name
+        own = recorded if recorded in twins else twins[0]
+        others = [name for name in twins if name != own]
+        if others and (own != recorded or any(_is_behind(states[own], states[name]) for name in others)):
+            found |= dict.fromkeys(twins, Fault.TWIN)
             continue
-        if len(twins) > 1:
-            own = record.name if record is not None and record.name in twins else None
-            others = [name for name in twins if name != own]
-            if own is None or any(_twin(present[own], present[name]) is Fault.TWIN for name in others):
-                found |= dict.fromkeys(twins, Fault.TWIN)
-                continue
-            found |= dict.fromkeys(others, Fault.COPY)
-            twins = [own]
-        (name,) = twins
-        if record is not None:
-            _, seq, generation = present[name]
-            if seq < record.seq or generation < record.generation:
-                found[name] = Fault.OLDER
-        elif any(
-            each.uuid not in names for each in by_uuid.values() if each.name == name and each.interval is not None
-        ):
-            found[name] = Fault.FOREIGN
-    for original, copy in _former_copies(present, former):
-        if not original:
-            found[copy] = Fault.COPY
-            continue
-        record, is_known = by_uuid.get(present[copy][0]), present[original][0] in by_uuid
-        is_recorded = record is not None and record.name == copy
-        if is_known and is_recorded:
-            continue
-        if is_known or (record is not None and record.name == original):
-            found[copy] = Fault.COPY
-        else:
-            found |= {original: Fault.COPY} if is_recorded else dict.fromkeys((original, copy), Fault.TWIN)
+        found |= dict.fromkeys(others, Fault.COPY)
+        if record is None:
+            missing = (each for each in by_uuid.values() if each.name == own and each.uuid not in names)
+            if any(each.interval is not None for each in missing):
+                found[own] = Fault.FOREIGN
+        elif _is_behind(states[own], (uuid, record.seq, record.generation)):
+            found[own] = Fault.OLDER
+    for copy, (uuid, *_) in present.items():
+        recorded = by_uuid[uuid].name if uuid in by_uuid else None
+        for original, uuids in former.items():
+            if original != copy and original in states and uuid in uuids:
+                is_known = original in ("", recorded) or states[original][0] in by_uuid
+                if original and recorded == copy:
+                    found |= {} if is_known else {original: Fault.COPY}
+                else:
+                    found |= {copy: Fault.COPY} if is_known else dict.fromkeys((original, copy), Fault.TWIN)
+    found.pop("", None)
     return found
 
 
-def _former_copies(present: Mapping[str, State], former: Mapping[str, Collection[str]]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of archives with one UUID: the name of one that had it before, and of one that has it now."""
-    for name, (uuid, *_) in present.items():
-        for other, uuids in former.items():
-            if other != name and uuid in uuids and (other in present or not other):
-                yield other, name
-
-
-def _twin(own: State, other: State) -> Fault:
-    """Return what another index with the same UUID is: a copy, unless it has changes that this one lacks."""
-    return Fault.COPY if other[1] <= own[1] and other[2] <= own[2] else Fault.TWIN
+def _is_behind(own: State, other: State) -> bool:
+    """Return whether an index lacks changes that another one with its UUID has."""
+    return own[1] < other[1] or own[2] < other[2]
 
 
 def away(known: Iterable[Known], uuids: Collection[str], offline: Mapping[str, Summary]) -> list[Known]:

@@ -402,8 +402,8 @@ class Seg(Format, JoinsParts):
         for _ in frames:
             pass
         sealed = frames.sealed_at
-        if sealed is not None and file.size() != sealed + len(blocks.END_MARK) and is_zeros(file, sealed):
-            # Not an end mark, but zeros that a power cut left in place of blocks not yet written.
+        if sealed is not None and is_zeros(file, sealed):
+            # An end mark and nothing else, or zeros that a power cut left in place of blocks not yet written.
             new_end: int | None = sealed if frames.rest(limit) == b"" else None
         elif frames.damage is not None and not edges.is_torn(frames, file, limit):
             reason = f"damage at byte {frames.damage.offset}: {frames.damage.reason}; it is more than a torn end"
