@@ -19,8 +19,8 @@ from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, SegmentMis
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Format
 from ondisk.index import import_log
-from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
+from ondisk.index.index import dump
 from ondisk.index.precedence import FIRST, Precedence
 from ondisk.index.transaction import Transaction
 from ondisk.matcher import reftime_interval
