@@ -38,6 +38,7 @@ _PAUSE, _SLOWER = 0.2, 4  # seconds before the second try; how much longer each 
 _TIMEOUT = 30.0  # seconds
 _ERROR_BYTES, _JSON_BYTES = 64 * 1024, 8 * 1024 * 1024
 _SEQS = 30_000  # numbers in a request, which then has less than 1 MiB
+_AHEAD = 16 * 1024 * 1024  # bytes that are read at once
 _LONGEST_TEXT, _BEGIN = 2000, 40  # characters of a message, and of an answer that is not HTTP
 _NOBODY = "Does `ondisk serve` run there, and is the address right?"
 _PROXY = "Is the proxy that the environment names right? no_proxy names hosts that need none."
@@ -125,17 +126,15 @@ class HttpSource(Source):
 
     def _ask(self, what: str, asked: dict[str, Any] | None, read: Callable[[_Body], _T]) -> _T:
         """Return what a function reads from the answer to a request; try again if that can help."""
-        pause = self._pause
-        for _ in range(_TRIES - 1):
+        tries = 0
+        while True:
             try:
                 return self._ask_once(what, asked, read)
-            except _Again:
-                time.sleep(pause)
-                pause *= _SLOWER
-        try:
-            return self._ask_once(what, asked, read)
-        except _Again as again:
-            raise again.error from again.__cause__
+            except _Again as again:
+                if tries == _TRIES - 1:
+                    raise again.error from again.__cause__
+            time.sleep(self._pause * _SLOWER**tries)
+            tries += 1
 
     def _ask_once(self, what: str, asked: dict[str, Any] | None, read: Callable[[_Body], _T]) -> _T:
         content, headers = None, self._headers
@@ -196,32 +195,29 @@ class _Body:
         self._digest = answer.headers.get("content-digest")
         self._answer = answer
 
-    def read(self, size: int) -> bytes:
-        """Return up to `size` bytes; empty at the end; raise HTTPError if the connection fails, or after an hour."""
-        return self._answer.read(size, decode_content=False)  # a few bytes could become gigabytes
-
     def records(self, most: int) -> Records:
-        self._check_length(most)
         try:
-            found = records.decode(self.read, most)
+            return records.decode(self._content(most))
         except IntegrityError as error:
             raise _Damaged(error.message) from error
-        if self.read(1):
-            raise _Damaged("bytes follow the records")
-        return found
 
     def json(self, most: int = _JSON_BYTES) -> Any:
-        left, pieces = self._check_length(most), list[bytes]()
-        while left and (piece := self.read(left)):  # an answer that is cut is an error of the connection
-            pieces.append(piece)
-            left -= len(piece)
-        content = b"".join(pieces)
+        content = self._content(most)
         if self._digest != digest(content):
             raise _Damaged("its digest is wrong")
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as error:
             raise _Damaged(f"it is not JSON: {error}") from error
+
+    def _content(self, most: int) -> bytes:
+        """Return all bytes; raise HTTPError if the connection fails, or after an hour."""
+        left, pieces = self._check_length(most), list[bytes]()
+        # An answer that is cut is an error of the connection. Decoded, a few bytes could become gigabytes.
+        while left and (piece := self._answer.read(min(left, _AHEAD), decode_content=False)):
+            pieces.append(piece)
+            left -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _check_length(self, most: int) -> int:
         length = self._answer.length_remaining

@@ -447,7 +447,7 @@ def check_unchanged(partition: Partition, opened: Opened, snapshot: Snapshot) ->
 
 def changed(state: IndexState, what: str) -> StateError:
     """Return the error for a partition that can no longer be read."""
-    hint = "Load the DataFrame again: spark.read.format('ondisk').load(…), or dataset.index_frame(…)."
+    hint = "Load the DataFrame again: spark.read.format('ondisk').load(…); create a view of it again, too."
     return StateError(f"{state.path} has changed since this DataFrame was planned: {what}", hint=hint, path=state.path)
 
 

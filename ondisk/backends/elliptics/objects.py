@@ -112,7 +112,7 @@ class Objects:
         return True
 
     def _know(self, parent: bytes, stored: Iterable[Extent]) -> Extents:
-        found = self._known[parent] = Extents(sorted(stored))  # archives may have later ones than the dataset
+        found = self._known[parent] = Extents(sorted(stored))  # other segments may have later ones
         self._recount(parent)
         return found
 

@@ -132,14 +132,11 @@ final class OndiskTable
   }
 
   @Override
-  public boolean canDeleteWhere(Predicate[] predicates) {
-    return isInCatalog() && OndiskWriteBuilder.translated(schema, predicates) != null;
-  }
-
-  @Override
   public void deleteWhere(Predicate[] predicates) {
     Question question = Question.of("delete");
-    question.content().set("where", OndiskWriteBuilder.translated(schema, predicates));
+    question
+        .content()
+        .set("where", OndiskWriteBuilder.translated(name + ": cannot delete", schema, predicates));
     question.ask(new CaseInsensitiveStringMap(Map.of("path", path())));
   }
 

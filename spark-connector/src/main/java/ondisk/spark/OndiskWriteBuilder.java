@@ -33,33 +33,29 @@ final class OndiskWriteBuilder implements SupportsOverwriteV2 {
     this.fixed = fixed;
   }
 
-  /** Returns conditions as trees of ondisk; null if one cannot be translated exactly. */
-  static ArrayNode translated(StructType schema, Predicate[] predicates) {
+  /**
+   * Returns conditions as trees of ondisk; raises if one cannot be translated exactly, and says why
+   * not, which Spark's own error does not.
+   *
+   * @param what to do with the rows where they are true
+   */
+  static ArrayNode translated(String what, StructType schema, Predicate[] predicates) {
     Conditions conditions = new Conditions(schema, MOST_PARTS);
     for (Predicate each : predicates) {
       if (!conditions.add(each)) {
-        return null;
+        throw new IllegalArgumentException(
+            what
+                + " where "
+                + Arrays.toString(predicates)
+                + ": name reftime and declared fields, and compare them with constants");
       }
     }
     return conditions.trees();
   }
 
-  /** Says why not, which Spark's own error does not. */
-  @Override
-  public boolean canOverwrite(Predicate[] predicates) {
-    if (translated(schema, predicates) == null) {
-      throw new IllegalArgumentException(
-          name
-              + ": cannot replace where "
-              + Arrays.toString(predicates)
-              + ": name reftime and declared fields, and compare them with constants");
-    }
-    return true;
-  }
-
   @Override
   public WriteBuilder overwrite(Predicate[] predicates) {
-    replaced = translated(schema, predicates);
+    replaced = translated(name + ": cannot replace", schema, predicates);
     return this;
   }
 
