@@ -95,7 +95,7 @@ def merged(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> 
     """Return several datasets as one, for reading, in a `with` block; see `ondisk.dataset.merged`.
 
     Args:
-        paths: a path, a pattern such as `archive/*`, or a list of them. A dataset that is named twice is read once.
+        paths: a path, a pattern such as `sites/*`, or a list of them. A dataset that is named twice is read once.
 
     Raises:
         DatasetNotFound: a path contains no dataset, or a pattern matches none.

@@ -29,7 +29,7 @@ def add_also(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         type=path,
         action="append",
-        help="read the dataset D as one with DATASET; D may be a pattern in quotes, such as 'archive/*'; repeat it for"
+        help="read the dataset D as one with DATASET; D may be a pattern in quotes, such as 'sites/*'; repeat it for"
         " each",
     )
 

@@ -52,7 +52,7 @@ def add_query(parser: argparse.ArgumentParser) -> None:
     ondisk query weather 'area: VM2,5' --data > station5.vm2
     ondisk query events 'reftime: =2026-11-20; metadata.sensor: 7'
     ondisk query photos 'site: north' --to north --name '{reftime:%Y%m%d_%H%M}_{site}.jpg'
-    ondisk query weather 'area: VM2,5' --also 'archive/*' --also /mnt/old/weather
+    ondisk query weather 'area: VM2,5' --also 'sites/*' --also /mnt/old/weather
     ondisk query stations --csv --columns reftime,station,data.temperature > stations.csv
     ondisk query stations 'reftime: =2026' --parquet stations.parquet
     """
@@ -262,7 +262,7 @@ def add_summary(parser: argparse.ArgumentParser) -> None:
     ondisk summary weather --fields area --all-values
     ondisk summary weather 'reftime: =2026' --by day --min-max temperature --plot 2026.svg
     ondisk summary weather --by day,station --tz Europe/Rome
-    ondisk summary weather --also 'archive/*'
+    ondisk summary weather --also 'sites/*'
     """
     add_encrypted(parser)
     add_match(parser)

@@ -79,7 +79,7 @@ def _renewed(directory: Directory, recorded: Recorded) -> Recorded | None:
         return None  # these rows are about the hidden file, and that at the name has newer data
     for twin in twins(directory, name):
         if _has_bytes(directory, twin, committed):
-            return recorded._replace(name=twin)  # it was archived since, and the file at the name has late data
+            return recorded._replace(name=twin)  # it was moved since, and the file at the name has late data
     return recorded._replace(size=min(recorded.size, found.st_size), facts=Facts(tail=NO_TAIL))
 
 

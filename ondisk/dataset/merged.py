@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 _ORDER = "reftime"
 _FILES = 4  # of segments, of each dataset: it is read in order of time, so most need one
 _MOST = 256  # datasets that are open at once
-_SHARE = 32  # of the files that a process may open, one in so many is a dataset: with archives, it may need 20
+_SHARE = 32  # of the files that a process may open, one in so many is a dataset: with many places, it may need 20
 _SOME, _BYTES = 200, 1024 * 1024  # data and bytes of a dataset that is not kept open
 
 
@@ -420,7 +420,7 @@ def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -
     """
     each = [given] if isinstance(given, str | os.PathLike) else [*given]
     if not each:
-        raise InvalidInput("there are no datasets to read", hint="Pass their paths, or a pattern such as 'archive/*'.")
+        raise InvalidInput("there are no datasets to read", hint="Pass their paths, or a pattern such as 'sites/*'.")
     found: dict[tuple[int, int], str] = {}
     for path in [os.fspath(one) for one in each]:
         if not isinstance(path, str):

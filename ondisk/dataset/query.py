@@ -44,7 +44,7 @@ class Query(NamedTuple):
     limit: int | None = None  # the highest number of data to return
     equal: Mapping[str, Any] = MappingProxyType({})  # field=value, in addition to `match`
     on_damage: OnDamage = None  # called with each datum that cannot be read, which is left out; None raises the error
-    # data in a place of the archive that is offline are an error; otherwise a warning says that they are left out
+    # data in a place that is offline are an error; otherwise a warning says that they are left out
     complete: bool = False
 
     def check(self, index: Index) -> None:

@@ -2,8 +2,8 @@
 
 A datum that was deleted since is not among the changes, and neither is the deletion of a datum that the token does not
 cover. Still, a deletion may be of a datum that no answer had: one that was deleted between two answers. A replacement
-is a datum, and the deletion of another one with a higher number. Where the bytes are does not matter, so a repack, an
-archive and an unarchive change nothing.
+is a datum, and the deletion of another one with a higher number. Where the bytes are does not matter, so maintenance
+changes nothing.
 
 The first answers, from the beginning on, contain the data that exist, without deletions of earlier ones. Their tokens
 say with which change this reading began (`index_start`), until they have passed it.

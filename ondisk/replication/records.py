@@ -2,7 +2,7 @@
 
     magic              4   "ODR1": the layout
     size of the head   4
-    head                   CBOR, see `_Head`
+    head                   CBOR, see `_HEAD`
     columns                numbers of 8 bytes each, one column after the other:
                            the first numbers and the ids of the sessions
                            for each group: the numbers of its data, their sizes; and the sizes of what is beside them
@@ -22,33 +22,40 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
+from itertools import chain
 from operator import lt
 from typing import Any, NoReturn
 
-from google_crc32c import extend
+from google_crc32c import extend, value
 
 from ondisk.batched import batched
 from ondisk.errors import FrameCorrupt, IntegrityError, InvalidInput
 from ondisk.formats.diskqueue import cbor
 from ondisk.index.changes import OWN
 from ondisk.replication.feed import Kind, Lag
+from ondisk.replication.shapes import COUNT, Shape, fits
 from ondisk.replication.token import NO_COMPARISON, UUID, Token
 
 HIGHEST = OWN  # no change has this number or a higher one
-LARGEST = 4 * 1024**3  # bytes of records, at most, unless the caller of `decode` says otherwise
+LARGEST = 4 * 1024**3  # bytes of records, at most
 _NO_LAG = Lag(0, 0)
 _MAGIC = b"ODR1"
 _SIZE = struct.Struct("<I")
 _NUMBER = 8  # bytes
-_LARGEST_HEAD = 1024 * 1024
 _ITEMS = 64 * 1024  # values in a head
 _PIECE = 1024 * 1024
-_AHEAD = 16 * 1024 * 1024  # most data are read at once, and need not be joined
-_LARGE = 64 * 1024
 _KINDS = (Kind.DELETED, Kind.LOST, Kind.AGED)
+_HEAD: Mapping[str, Shape] = {
+    "token": (UUID, COUNT, range(HIGHEST), range(NO_COMPARISON, HIGHEST), bytes),
+    "lag": (COUNT, COUNT),  # changes, bytes
+    "groups": [(str, COUNT, COUNT, bool, COUNT)],  # format, data, their bytes; is something beside them, its bytes
+    "deletions": COUNT,  # deletions, sessions: how many
+    "sessions": COUNT,
+    "unreadable": (COUNT, COUNT),  # how many, and bytes of the reasons
+}
+"""The head, a mapping in CBOR. The token: UUID of the dataset, session, offset, index start, key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +99,6 @@ class Records:
         return sum(sum(map(len, column)) for group in self.groups for column in (group.payloads, group.beside))
 
 
-@dataclass(slots=True)
-class _Head:
-    """The head, as a mapping in CBOR, whose values are not verified yet."""
-
-    token: Any  # UUID of the dataset, session, offset, index start, key
-    lag: Any  # changes, bytes
-    groups: Any  # of each: format, number of data, bytes of data; and whether something is beside them, and its bytes
-    deletions: Any  # deletions, sessions: how many
-    sessions: Any
-    unreadable: Any  # how many, and bytes of the reasons
-
-
 def encode(records: Records) -> tuple[int, Iterator[bytes]]:
     """Return records as bytes: how many these are, and what yields them, some at a time."""
     token, reasons = records.token, "\n".join(" ".join(reason.split()) for _, reason in records.unreadable)
@@ -145,43 +140,32 @@ def _with_checksum(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield _SIZE.pack(checksum)
 
 
-def decode(read: Callable[[int], bytes], most: int = LARGEST) -> Records:
-    """Return the records in a stream; raise IntegrityError if it ends early or has something else: then nothing counts.
+def decode(content: bytes) -> Records:
+    """Return the records that bytes are; raise IntegrityError if they have something else: then nothing counts.
 
-    Args:
-        read: returns up to so many bytes, and none only at the end.
-        most: bytes that are read, at most.
-
-    Memory: the bytes that arrive, twice; of what a length promises, at most 16 MiB before they arrive.
+    Memory: as much again. A length that promises more than there is allocates nothing.
     """
-    stream = _Stream(read, most)
-    if stream.take(len(_MAGIC)) != _MAGIC:
+    if not content.startswith(_MAGIC):
         _fail("they begin with other bytes: another version of ondisk sent them, or another program")
-    (size,) = _SIZE.unpack(stream.take(_SIZE.size))
-    if size > _LARGEST_HEAD:
-        _fail(f"their head has {size} bytes")
-    head = _read_head(stream.take(size))
-    firsts, ids = stream.numbers(head.sessions), stream.numbers(head.sessions)
-    columns = []
-    for _, count, _, is_beside, _ in head.groups:
-        columns.append([stream.numbers(count) for _ in range(2 + is_beside)])
-    deletions = [stream.numbers(head.deletions) for _ in range(3)]
-    unreadable = stream.numbers(head.unreadable[0])
-    contents = [
-        [stream.contents(total, each) for total, each in zip(group[2:5:2], sizes, strict=False)]
-        for group, (_, *sizes) in zip(head.groups, columns, strict=True)
-    ]
-    reasons = stream.take(head.unreadable[1])
-    expected = stream.checksum
-    if stream.take(_SIZE.size) != _SIZE.pack(expected):
+    end = len(content) - _SIZE.size
+    if end < 0 or content[end:] != _SIZE.pack(value(content[:end])):
         _fail("their checksum is wrong")
-    groups = [
-        Group(group[0], _ascending(seqs, least=1), *parts)
-        for group, (seqs, *_), parts in zip(head.groups, columns, contents, strict=True)
-    ]
+    at = _Cursor(content, len(_MAGIC), end)
+    head = _read_head(at.take(*_SIZE.unpack(at.take(_SIZE.size))))
+    firsts, ids = at.numbers(head["sessions"]), at.numbers(head["sessions"])
+    columns = [[at.numbers(count) for _ in range(2 + is_beside)] for _, count, _, is_beside, _ in head["groups"]]
+    deletions = [at.numbers(head["deletions"]) for _ in range(3)]
+    unreadable = at.numbers(head["unreadable"][0])
+    groups = []
+    for (format, _, *totals), (seqs, *sizes) in zip(head["groups"], columns, strict=True):
+        parts = [at.contents(total, each) for total, each in zip(totals[::2], sizes, strict=False)]
+        groups.append(Group(format, _ascending(seqs, least=1), *parts))
+    reasons = at.take(head["unreadable"][1])
+    if at.left:
+        _fail("bytes follow them")
     records = Records(
-        _token(head.token),
-        Lag(*map(_whole, head.lag)),
+        Token(*head["token"]),
+        Lag(*head["lag"]),
         groups,
         _deletions(*deletions),
         _unreadable(unreadable, reasons),
@@ -206,28 +190,23 @@ def unpacked(content: bytes) -> array[int]:
     return column
 
 
-class _Stream:
-    """Reads what a length promises, as far as it arrives. `checksum`: of all bytes that were taken."""
+class _Cursor:
+    """Reads what a length promises, as far as it is there."""
 
-    def __init__(self, read: Callable[[int], bytes], most: int) -> None:
-        self._read = read
-        self._left = most
-        self.checksum = 0
+    def __init__(self, content: bytes, begin: int, end: int) -> None:
+        self._content = content
+        self._begin = begin
+        self._end = end
+
+    @property
+    def left(self) -> int:
+        return self._end - self._begin
 
     def take(self, size: int) -> bytes:
-        """Return exactly so many bytes; raise IntegrityError if fewer are left, or allowed."""
-        if size > self._left:
-            _fail(f"they are larger than allowed: {size} bytes more, and {self._left} are left")
-        self._left -= size
-        pieces = []
-        while size:
-            piece = self._read(min(size, _AHEAD))
-            if not piece:
-                _fail(f"they end early: {size} bytes are missing")
-            self.checksum = extend(self.checksum, piece)
-            pieces.append(piece)
-            size -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if size > self.left:
+            _fail(f"they end early: {size} bytes more, and {self.left} are left")
+        self._begin += size
+        return self._content[self._begin - size : self._begin]
 
     def numbers(self, count: int) -> array[int]:
         return unpacked(self.take(_NUMBER * count))
@@ -236,41 +215,20 @@ class _Stream:
         """Return data with some sizes, which have so many bytes together."""
         if min(sizes, default=0) < 0 or sum(sizes) != total:
             _fail("the sizes of their data are not those of their bytes")
-        if total >= _LARGE * len(sizes):  # each is copied once
-            return [*map(self.take, sizes)]
-        content = self.take(total)
-        return [content[begin:end] for begin, end in pairwise(accumulate(sizes, initial=0))]
+        return [*map(self.take, sizes)]
 
 
-def _read_head(content: bytes) -> _Head:
+def _read_head(content: bytes) -> dict[str, Any]:
     try:
-        found = _Head(**cbor.decode(content, max_depth=4, max_items=_ITEMS))
-    except (FrameCorrupt, InvalidInput, TypeError) as error:
+        found = cbor.decode(content, max_depth=4, max_items=_ITEMS)
+    except (FrameCorrupt, InvalidInput) as error:
         _fail(f"their head is not valid: {error}")
-    counts = [found.deletions, found.sessions]
-    for column, size in ((found.token, 5), (found.lag, 2), (found.unreadable, 2), (found.groups, None)):
-        if not isinstance(column, list) or (size is not None and len(column) != size):
-            _fail("their head is not valid")
-    for group in found.groups:
-        if not isinstance(group, list) or len(group) != 5 or not isinstance(group[0], str):
-            _fail("a group in their head is not valid")
-        if type(group[3]) is not bool:
-            _fail("a group in their head is not valid")
-        counts += [group[1], group[2], group[4]]
-    for count in (*counts, *found.unreadable):
-        _whole(count)
+    if not isinstance(found, dict) or found.keys() != _HEAD.keys():
+        _fail("their head is not valid")
+    for name, shape in _HEAD.items():
+        if not fits(found[name], shape):
+            _fail(f"{name} in their head is not valid: {found[name]!r:.80}")
     return found
-
-
-def _token(given: list[Any]) -> Token:
-    dataset, session, offset, index_start, key = given
-    numbers = (session, offset, index_start)
-    is_named = isinstance(dataset, str) and UUID.fullmatch(dataset)
-    if not is_named or not isinstance(key, bytes) or any(type(each) is not int for each in numbers):
-        _fail("their token is not valid")
-    if not (0 <= session < 2**63 and 0 <= offset < HIGHEST and NO_COMPARISON <= index_start < HIGHEST):
-        _fail("their token is not valid")
-    return Token(dataset, session, offset, index_start, key)
 
 
 def _deletions(seqs: array[int], targets: array[int], kinds: array[int]) -> list[tuple[int, int, Kind]]:
@@ -306,12 +264,6 @@ def _check_numbers(records: Records) -> None:
         _fail("they have changes that their token does not cover")
     if len(columns) > 1 and len(set().union(*columns)) != records.count:
         _fail("two changes have the same number")
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
-        _fail(f"a count in their head is {value!r:.40}")
-    return value
 
 
 def _fail(problem: str) -> NoReturn:

@@ -1,7 +1,7 @@
 """Replicas: datasets that follow another one, their source.
 
 A replica has the data of its source under the numbers that they have there, and takes no other writes: `replica = true`
-in its `dataset.toml`. Check, fix, repack, archive and the ages work as in any dataset; the ages are its own. Its token
+in its `dataset.toml`. Maintenance works as in any dataset; its ages are its own. Its token
 is in its index, committed with the data that it covers. So whatever ends a pull, the next one continues after the last
 commit.
 """

@@ -1,6 +1,6 @@
 """Sources: where a replica gets its changes from. A source at a path; the one of a server answers the same.
 
-A source is a dataset that others may write to, repack and archive meanwhile. Each answer comes from one snapshot of it.
+A source is a dataset that others may write to and maintain meanwhile. Each answer comes from one snapshot of it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ A name is looked up among those of the datasets, and a segment in the index: no 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -38,11 +38,11 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import json_summary, lines_of_data, lines_of_groups, names_of
 from ondisk.dataset.skipped import Skipped, skipped_of
 from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, StateError, shown
-from ondisk.replication.records import Records, encode
-from ondisk.replication.source import DatasetSource, Source
-from ondisk.replication.wire import RECORDS, Structure, digest, to_json
+from ondisk.replication.records import encode
+from ondisk.replication.source import DatasetSource
+from ondisk.replication.wire import RECORDS, digest, to_json
 from ondisk.server.answers import Body, Json, Last, Make, Refused, Requests, Stream, doubts_of, error_as_json
-from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked
+from ondisk.server.asked import OF_REPLICAS, QUERY, SUMMARY, Asked, Keys, in_body, in_url, location_in
 from ondisk.server.datasets import Served, is_readable
 from ondisk.server.door import Door, Limits
 from ondisk.server.metrics import Counts, metrics
@@ -73,13 +73,10 @@ def application(
         Route(f"{dataset}/summary", endpoints.summary, methods=["GET", "POST"]),
         Route(f"{dataset}/query", endpoints.query, methods=["GET", "POST"]),
         Route(f"{dataset}/data/{{segment:path}}", endpoints.data),
-        Route(f"{dataset}/describe", endpoints.describe),
-        Route(f"{dataset}/changes", endpoints.changes, methods=["POST"]),
-        Route(f"{dataset}/seqs", endpoints.seqs, methods=["POST"]),
-        Route(f"{dataset}/fetch", endpoints.fetch, methods=["POST"]),
-        Route(f"{dataset}/contents", endpoints.contents, methods=["POST"]),
-        Route(f"{dataset}/removed", endpoints.removed, methods=["POST"]),
     ]
+    for name, keys in OF_REPLICAS.items():
+        method = "POST" if keys else "GET"
+        routes.append(Route(f"{dataset}/{name}", endpoints.of_replicas(name, keys), methods=[method]))
     sessions = None if token is None else Sessions(token)
     routes += pages.routes(requests, sessions)
     handlers: Any = {OndiskError: _report, Refused: _report, HTTPException: _report_of_http, Exception: _report}
@@ -112,65 +109,57 @@ class Endpoints:
         return Json(await self._requests.read(request, lambda dataset: tomllib.loads(dataset.config.to_toml())))
 
     async def summary(self, request: Request) -> Response:
-        asked = SummaryAsked.of_url(_parameters(request)) if _is_get(request) else SummaryAsked.of(await _body(request))
+        asked = await _asked(request, SUMMARY)
+
+        match, by = asked["match"], asked["by"]
 
         def whole(dataset: Dataset) -> Body:
-            found = dataset.summary(asked.match, fields=asked.fields, values=asked.values)
+            found = dataset.summary(match, fields=asked["fields"], values=asked["values"])
             text = json_shapes.dump(json_summary(found)) + b"\n"
             return Body(iter([text]), len(text), {"content-digest": digest(text)})
 
         def groups(dataset: Dataset) -> Body:
-            found = dataset.summary_by(asked.by or "", asked.match, min_max=asked.min_max, tz=asked.tz)
+            found = dataset.summary_by(by, match, min_max=asked["min_max"], tz=asked["tz"])
             return Body(lines_of_groups(found))
 
-        if asked.by is None:
-            return self._answer(request, asked.match, whole, JSON, None, offline=asked.match is not None)
-        return self._answer(request, asked.match, groups, JSON_LINES, _last_line)
+        if by is None:
+            return self._answer(request, match, whole, JSON, None, offline=match is not None)
+        return self._answer(request, match, groups, JSON_LINES, _last_line)
 
     async def query(self, request: Request) -> Response:
-        asked = QueryAsked.of_url(_parameters(request)) if _is_get(request) else QueryAsked.of(await _body(request))
-        last = _last_line if asked.format == "jsonl" else None
-        return self._answer(request, asked.match, partial(_found, asked), MEDIA_TYPES[asked.format], last)
+        asked = await _asked(request, QUERY)
+        last = _last_line if asked["format"] == "jsonl" else None
+        return self._answer(request, asked["match"], partial(_found, asked), MEDIA_TYPES[asked["format"]], last)
 
     async def data(self, request: Request) -> Response:
-        asked = DataAsked.of(request.path_params["segment"], request.query_params)
-        found = await self._requests.read(request, partial(_stored, asked))
+        segment = request.path_params["segment"]
+        location = location_in(segment, request.query_params)
+
+        def stored(dataset: Dataset) -> Bytes:
+            return dataset.segment_bytes(segment) if location is None else dataset.payload(location)
+
+        found = await self._requests.read(request, stored)
         return Stored(self._requests.work(), found, request, self._counts)
 
-    async def describe(self, request: Request) -> Response:
-        return await self._structure(request, lambda source: source.describe())
+    def of_replicas(self, name: str, keys: Keys) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint that answers as the method of `Source` with this name."""
 
-    async def changes(self, request: Request) -> Response:
-        asked = ChangesAsked.of(await _body(request))
-        return self._records(request, lambda source: source.changes(asked.token, asked.max_bytes))
+        async def endpoint(request: Request) -> Response:
+            asked = in_body(await _body(request), keys)
 
-    async def seqs(self, request: Request) -> Response:
-        asked = SeqsAsked.of(await _body(request))
-        return await self._structure(request, lambda source: source.seqs(asked.first, asked.last, listed=asked.listed))
+            def read(dataset: Dataset) -> Any:
+                return getattr(DatasetSource(dataset._access), name)(**asked)
 
-    async def fetch(self, request: Request) -> Response:
-        asked = FetchAsked.of(await _body(request))
-        return self._records(request, lambda source: source.fetch(asked.seqs, asked.max_bytes))
+            def encoded(dataset: Dataset) -> Body:
+                size, pieces = encode(read(dataset))
+                return Body(pieces, size)
 
-    async def contents(self, request: Request) -> Response:
-        asked = SeqsAsked.of(await _body(request))
-        return await self._structure(
-            request, lambda source: source.contents(asked.first, asked.last, listed=asked.listed)
-        )
+            if name in ("changes", "fetch"):
+                return Stream(self._requests.work(), self._requests.of(request), encoded, RECORDS)
+            return await self._requests.read(request, lambda dataset: Json(to_json(read(dataset))))
 
-    async def removed(self, request: Request) -> Response:
-        asked = FetchAsked.of(await _body(request))
-        return await self._structure(request, lambda source: source.removed(asked.seqs))
-
-    def _records(self, request: Request, read: Callable[[Source], Records]) -> Response:
-        def encoded(dataset: Dataset) -> Body:
-            size, pieces = encode(read(DatasetSource(dataset._access)))
-            return Body(pieces, size)
-
-        return Stream(self._requests.work(), self._requests.of(request), encoded, RECORDS)
-
-    async def _structure(self, request: Request, read: Callable[[Source], Structure]) -> Response:
-        return await self._requests.read(request, lambda dataset: Json(to_json(read(DatasetSource(dataset._access)))))
+        endpoint.__name__ = name  # by which requests are counted
+        return endpoint
 
     def _answer(
         self,
@@ -196,30 +185,26 @@ class Endpoints:
         return Stream(self._requests.work(), self._requests.of(request), made, media_type, last)
 
 
-def _stored(asked: DataAsked, dataset: Dataset) -> Bytes:
-    return dataset.segment_bytes(asked.segment) if asked.location is None else dataset.payload(asked.location)
-
-
-def _found(asked: QueryAsked, dataset: Dataset) -> Body:
+def _found(asked: Asked, dataset: Dataset) -> Body:
     """Return the data that match: the bytes that `ondisk query` prints or writes."""
-    choice: Any = {"sort": asked.sort, "limit": asked.limit}
-    extension = dataset.config.format if asked.format == "data" else asked.format
-    if asked.format == "jsonl":
-        fields = names_of(asked.fields, dataset.fields)
-        skipped = skipped_of(asked.damaged)
-        found = dataset.query(asked.match, damaged=skipped or asked.damaged, **choice)
+    match, format, columns = asked["match"], asked["format"], asked["columns"]
+    choice: Any = {"sort": asked["sort"], "limit": asked["limit"]}
+    if format == "jsonl":
+        fields, skipped = names_of(asked["fields"], dataset.fields), skipped_of(asked["damaged"])
+        found = dataset.query(match, damaged=skipped or asked["damaged"], **choice)
         pieces = _lines(lines_of_data(found, fields), skipped)
-    elif asked.format == "csv":
-        pieces = csv_of(dataset, dataset.query(asked.match, **choice), untyped(asked.columns))
-    elif asked.format == "parquet":
+    elif format == "csv":
+        pieces = csv_of(dataset, dataset.query(match, **choice), untyped(columns))
+    elif format == "parquet":
         try:
             with installed():
                 from ondisk.tables.arrow_output import parquet
         except StateError as error:
             raise Refused(501, error) from None
-        pieces = parquet(dataset.to_arrow(asked.match, columns=asked.columns, **choice))
+        pieces = parquet(dataset.to_arrow(match, columns=columns, **choice))
     else:
-        pieces = dataset.payloads(asked.match, **choice)
+        pieces = dataset.payloads(match, **choice)
+    extension = dataset.config.format if format == "data" else format
     return Body(pieces, headers={"content-disposition": attachment(f"{dataset.path.name}.{extension}")})
 
 
@@ -239,8 +224,10 @@ def _is_get(request: Request) -> bool:
     return request.method != "POST"
 
 
-def _parameters(request: Request) -> list[tuple[str, str]]:
-    return request.query_params.multi_items()
+async def _asked(request: Request, keys: Keys) -> Asked:
+    if _is_get(request):
+        return in_url(request.query_params.multi_items(), keys)
+    return in_body(await _body(request), keys)
 
 
 async def _body(request: Request) -> bytes:

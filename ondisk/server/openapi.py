@@ -12,7 +12,7 @@ from ondisk.datum import INTEGER_MAX
 from ondisk.replication.records import HIGHEST
 from ondisk.replication.source import MOST_SEQS
 from ondisk.replication.wire import RECORDS
-from ondisk.server.asked import FORMATS
+from ondisk.server.asked import FORMATS, NEEDED, OF_REPLICAS, QUERY, SUMMARY, Keys
 
 JSON, JSON_LINES, PROMETHEUS = "application/json", "application/x-ndjson", "text/plain; version=0.0.4"
 MEDIA_TYPES = {
@@ -47,41 +47,38 @@ _COUNT: _Schema = {"type": "integer", "minimum": 0, "maximum": INTEGER_MAX}
 _SEQ: _Schema = {"type": "integer", "minimum": 1, "maximum": HIGHEST}
 _MATCH: _Schema = {"type": "string", "description": "A match expression; default: all data."}
 
-_QUERY: _Schemas = {
-    "match": _MATCH,
+_KEYS: _Schemas = {
+    "match": {"type": "string", "description": "A match expression; default: all data."},
     "sort": {"type": "string", "description": "A sort order, such as -reftime."},
     "limit": {**_COUNT, "description": "The highest number of data."},
-    "fields": {**_NAMES, "description": "The metadata in jsonl; default: all."},
+    "fields": {**_NAMES, "description": "The metadata in jsonl, or the fields that are counted; default: all."},
     "columns": {**_NAMES, "description": "The columns of csv and parquet; of parquet also with types: data.wind=real."},
-    "format": {"enum": [*FORMATS], "default": "jsonl"},
-    "damaged": {"enum": ["raise", "skip"], "default": "raise", "description": "skip: for jsonl only."},
-}
-_TYPED: _Schemas = {
-    "columns": {
-        "anyOf": [_NAMES, {"type": "object", "additionalProperties": {"type": ["string", "null"]}}, {"type": "null"}],
-        "description": "The columns of csv and parquet: names, or names and types.",
-    }
-}
-_SUMMARY: _Schemas = {
-    "match": _MATCH,
-    "fields": {**_NAMES, "description": "The fields whose values are counted; default: all declared."},
-    "values": {**_COUNT, "description": "The highest number of values to list of each.", "default": 20},
+    "format": {"enum": [*FORMATS]},
+    "damaged": {"enum": ["raise", "skip"], "description": "skip: for jsonl only."},
+    "values": {
+        **_COUNT,
+        "type": ["integer", "null"],
+        "description": "The highest number of values of each field.",
+    },
     "by": {"type": "string", "description": "Count by hour, day, month, year or a field, or by several: day,n."},
     "min_max": {"type": "string", "description": "With by: also the lowest, mean and highest value of this field."},
     "tz": {"type": "string", "description": "With by: the zone of the periods, such as Europe/Rome."},
+    "first": _SEQ,
+    "last": _SEQ,
+    "listed": {"type": "boolean"},
+    "seqs": {"type": "array", "items": _SEQ, "maxItems": MOST_SEQS},
+    "max_bytes": _COUNT,
+    "token": {"type": "object", "description": "What a replica knows; see docs/server.md."},
 }
-_RANGE: _Schemas = {"first": _SEQ, "last": _SEQ, "listed": {"type": "boolean", "default": False}}
-_SEQS: _Schema = {"type": "array", "items": _SEQ, "maxItems": MOST_SEQS}
-_TOKEN: _Schema = {"type": ["object", "null"], "description": "What a replica knows; see docs/server.md."}
+_TYPES: _Schema = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
+_IN_BODY: _Schemas = {
+    **_KEYS,
+    "columns": {
+        "anyOf": [_NAMES, _TYPES, {"type": "null"}],
+        "description": "The columns of csv and parquet: names, or names and types.",
+    },
+}
 _UNCHANGED: _Schema = {"description": "It is as the header If-None-Match says."}
-
-
-def _or_null(parameters: _Schemas) -> dict[str, _Schema]:
-    """Return parameters as keys of a body, where null is the same as no key, except for a choice."""
-    return {
-        name: {**schema, "type": [schema["type"], "null"]} if "type" in schema else schema
-        for name, schema in parameters.items()
-    }
 
 
 def description(names: Iterable[str]) -> dict[str, Any]:
@@ -93,12 +90,12 @@ def description(names: Iterable[str]) -> dict[str, Any]:
     of_dataset: dict[str, _Schema] = {
         "config": {"get": _get("The configuration", {JSON: _OBJECT})},
         "summary": {
-            "get": _get("Counts of what matches", summary, _SUMMARY, {304: _UNCHANGED}),
-            "post": _post("Counts of what matches", summary, _or_null(_SUMMARY)),
+            "get": _get("Counts of what matches", summary, _parameters(SUMMARY), {304: _UNCHANGED}),
+            "post": _post("Counts of what matches", summary, SUMMARY),
         },
         "query": {
-            "get": _get("The data that match", data, _QUERY, {304: _UNCHANGED, 501: _NO_PARQUET}),
-            "post": _post("The data that match", data, {**_or_null(_QUERY), **_TYPED}, others={501: _NO_PARQUET}),
+            "get": _get("The data that match", data, _parameters(QUERY), {304: _UNCHANGED, 501: _NO_PARQUET}),
+            "post": _post("The data that match", data, QUERY, {501: _NO_PARQUET}),
         },
         "data/{segment}": {
             "parameters": [name, segment],
@@ -111,13 +108,11 @@ def description(names: Iterable[str]) -> dict[str, Any]:
             ),
         },
         "describe": {"get": _get("What a replica asks first", {JSON: _OBJECT})},
-        "changes": {
-            "post": _post("Changes", {RECORDS: {}}, {"token": _TOKEN, "max_bytes": _COUNT}, others=_TOKEN_ERRORS)
-        },
-        "seqs": {"post": _post("Numbers of data", {JSON: _OBJECT}, _RANGE, ["first", "last"])},
-        "fetch": {"post": _post("Data", {RECORDS: {}}, {"seqs": _SEQS, "max_bytes": _COUNT}, ["seqs"])},
-        "contents": {"post": _post("Digests of data", {JSON: _OBJECT}, _RANGE, ["first", "last"])},
-        "removed": {"post": _post("Deletions", {JSON: _OBJECT}, {"seqs": _SEQS}, ["seqs"])},
+        "changes": {"post": _post("Changes", {RECORDS: {}}, OF_REPLICAS["changes"], _TOKEN_ERRORS)},
+        "seqs": {"post": _post("Numbers of data", {JSON: _OBJECT}, OF_REPLICAS["seqs"])},
+        "fetch": {"post": _post("Data", {RECORDS: {}}, OF_REPLICAS["fetch"])},
+        "contents": {"post": _post("Digests of data", {JSON: _OBJECT}, OF_REPLICAS["contents"])},
+        "removed": {"post": _post("Deletions", {JSON: _OBJECT}, OF_REPLICAS["removed"])},
     }  # fmt: skip
     return {
         "openapi": "3.1.0",
@@ -148,12 +143,21 @@ def _get(what: str, content: _Schemas, parameters: _Schemas = _NONE, others: _An
     return {"summary": what, "parameters": listed, "responses": _responses(what, content, others)}
 
 
-def _post(
-    what: str, content: _Schemas, keys: _Schemas, required: Iterable[str] = (), others: _Answers = _NONE
-) -> _Schema:
-    body = {"type": "object", "properties": {**keys}, "required": [*required], "additionalProperties": False}
-    asked = {"required": bool([*required]), "content": {JSON: {"schema": body}}}
-    return {"summary": what, "requestBody": asked, "responses": _responses(what, content, others)}
+def _parameters(keys: Keys, schemas: _Schemas = _KEYS) -> dict[str, _Schema]:
+    has_default = {key for key, default in keys.items() if default not in (NEEDED, None)}
+    return {key: schemas[key] | ({"default": keys[key]} if key in has_default else {}) for key in keys}
+
+
+def _post(what: str, content: _Schemas, asked: Keys, others: _Answers = _NONE) -> _Schema:
+    """Describe a request with a body, in which null is the same as no key, unless that has a default."""
+    keys = _parameters(asked, _IN_BODY)
+    for key, default in asked.items():
+        if default is None and "type" in keys[key]:
+            keys[key] |= {"type": [keys[key]["type"], "null"]}
+    required = [key for key, default in asked.items() if default is NEEDED]
+    body = {"type": "object", "properties": keys, "required": required, "additionalProperties": False}
+    sent = {"required": bool(required), "content": {JSON: {"schema": body}}}
+    return {"summary": what, "requestBody": sent, "responses": _responses(what, content, others)}
 
 
 def _responses(what: str, content: _Schemas, others: _Answers) -> _Schema:

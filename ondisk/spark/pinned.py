@@ -2,7 +2,7 @@
 
 With the connector, Spark plans each query by itself, and later than the load. A datum keeps its number until it is
 deleted, in whatever segment it is, and new data have higher numbers. So the rows of the load are those with numbers up
-to the last one of that time, if none was deleted since. A repack or an archive changes only where they are.
+to the last one of that time, if none was deleted since. Maintenance changes only where they are.
 """
 
 from __future__ import annotations

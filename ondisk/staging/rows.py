@@ -48,8 +48,6 @@ _TABLES = (
 )
 _SETTINGS = ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF", "locking_mode=EXCLUSIVE")
 _CHUNK = 1024 * 1024
-MERGED = 8
-"""How many files are merged at a time; a connection can attach 10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +252,7 @@ def _reading(directory: Directory, name: str) -> sqlite3.Connection:
 
 
 def merge(directory: Directory, names: Sequence[str], merged: str, kinds: Mapping[str, FieldType]) -> None:
-    """Write the rows of up to `MERGED` files to a new one, in their order."""
+    """Write the rows of some files to a new one, in their order."""
     connection = _create(directory, merged, kinds)
     try:
         with sqlite_errors(directory):

@@ -44,6 +44,10 @@ def test_a_scan_of_files_of_every_kind(tmp_path, capsys):
     code, found, errors = scanned(capsys, tmp_path / "radar.h5", "--format", "odimh5")
     assert (code, found) == (8, [])
     assert "it cannot be read as HDF5" in errors
+    (tmp_path / "a.jsonl").write_bytes(b'{"time": "2026-11-20T06:00:00Z"}\n' * 150)
+    code, found, errors = scanned(capsys, tmp_path / "a.jsonl")
+    assert (code, found, errors.count("\n")) == (8, [], 101)
+    assert errors.endswith("damaged: and 50 more places\n")
 
 
 @pytest.mark.check

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import tracemalloc
 
@@ -36,18 +35,16 @@ def encoded(some: Records) -> bytes:
     return content
 
 
-def decoded(content: bytes, most: int = records.LARGEST) -> Records:
-    return records.decode(io.BytesIO(content).read, most)
-
-
 def sealed(content: bytes) -> bytes:
     return content[:-4] + struct.pack("<I", google_crc32c.value(content[:-4]))
 
 
 def test_records_are_decoded_as_they_were_encoded():
-    assert decoded(encoded(SOME)) == SOME
+    assert records.decode(encoded(SOME)) == SOME
     assert (SOME.count, SOME.size) == (7, 3_000_008)
-    assert decoded(encoded(Records(TOKEN))) == Records(TOKEN, groups=[], deletions=[], unreadable=[], sessions=[])
+    assert records.decode(encoded(Records(TOKEN))) == Records(
+        TOKEN, groups=[], deletions=[], unreadable=[], sessions=[]
+    )
 
 
 def test_no_piece_is_empty():
@@ -55,20 +52,15 @@ def test_no_piece_is_empty():
     assert all(records.encode(Records(TOKEN, groups=[Group("jsonl", [1], [b""])]))[1])
 
 
-def test_a_stream_may_return_a_byte_at_a_time():
-    stream = io.BytesIO(encoded(Records(TOKEN, groups=[Group("vm2", [3], [b"line"])])))
-    assert records.decode(lambda _: stream.read(1)).groups == [Group("vm2", [3], [b"line"], ())]
-
-
 @given(st.data())
 def test_any_changed_byte_and_any_missing_one_is_found(data):
     content = bytearray(encoded(Records(TOKEN, SOME.lag, [Group("jsonl", [1, 4], [b"{}", b"x"])], SOME.deletions)))
     at = data.draw(st.integers(0, len(content) - 1))
     with pytest.raises(IntegrityError):
-        decoded(bytes(content[:at]))
+        records.decode(bytes(content[:at]))
     content[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(IntegrityError):
-        decoded(bytes(content))
+        records.decode(bytes(content))
 
 
 @pytest.mark.parametrize(
@@ -81,17 +73,17 @@ def test_any_changed_byte_and_any_missing_one_is_found(data):
         (Records(TOKEN, groups=[Group("vm2", [4], [b""]), Group("seg", [4], [b""])]), "same number"),
         (Records(TOKEN, deletions=[(4, -1, Kind.DELETED)]), "impossible number"),
         (Records(TOKEN, deletions=[(4, 1, Kind.DELETED)], unreadable=[(4, "x")]), "same number"),
-        (Records(Token(UUID, 1, HIGHEST)), "token is not valid"),
-        (Records(Token(UUID, -1, 1)), "token is not valid"),
-        (Records(Token("x", 1, 1)), "token is not valid"),
-        (Records(Token(UUID + "\n", 1, 1)), "token is not valid"),
-        (Records(TOKEN, Lag(-1, 0)), "count"),
+        (Records(Token(UUID, 1, HIGHEST)), "token in their head is not valid"),
+        (Records(Token(UUID, -1, 1)), "token in their head is not valid"),
+        (Records(Token("x", 1, 1)), "token in their head is not valid"),
+        (Records(Token(UUID + "\n", 1, 1)), "token in their head is not valid"),
+        (Records(TOKEN, Lag(-1, 0)), "lag in their head"),
         (Records(TOKEN, groups=[Group("vm2", [1, 2], [b"ab"])]), "early"),
     ],
 )
 def test_what_no_source_sends_is_refused(some, problem):
     with pytest.raises(IntegrityError, match=problem):
-        decoded(encoded(some))
+        records.decode(encoded(some))
 
 
 def test_sizes_that_are_not_those_of_the_bytes_are_refused():
@@ -99,7 +91,7 @@ def test_sizes_that_are_not_those_of_the_bytes_are_refused():
     at = content.index(struct.pack("<qq", 1, 4)) + 8
     for size in (-4, 3, 2**62):
         with pytest.raises(IntegrityError, match="sizes"):
-            decoded(sealed(content[:at] + struct.pack("<q", size) + content[at + 8 :]))
+            records.decode(sealed(content[:at] + struct.pack("<q", size) + content[at + 8 :]))
 
 
 def test_a_length_that_lies_allocates_nothing():
@@ -108,12 +100,9 @@ def test_a_length_that_lies_allocates_nothing():
     huge = bytes(content[:at]) + b"\x1b" + struct.pack(">Q", 2**60) + bytes(content[at + 1 :])
     huge = huge[:4] + struct.pack("<I", struct.unpack("<I", huge[4:8])[0] + 8) + huge[8:]
     tracemalloc.start()
-    with pytest.raises(IntegrityError, match="larger than allowed"):
-        decoded(huge)
-    with pytest.raises(IntegrityError, match="head has"):
-        decoded(b"ODR1\xff\xff\xff\xff")
-    with pytest.raises(IntegrityError, match="larger than allowed"):
-        decoded(encoded(SOME), most=1000)
+    for each in (huge, b"ODR1\xff\xff\xff\xff" + bytes(4)):
+        with pytest.raises(IntegrityError, match="early"):
+            records.decode(sealed(each))
     assert tracemalloc.get_traced_memory()[1] < 10_000_000
     tracemalloc.stop()
 
@@ -121,13 +110,13 @@ def test_a_length_that_lies_allocates_nothing():
 @pytest.mark.parametrize("head", [b"", b"\x80", b"\xa0", b"\xff", b"\xa1\x61a\x01", b"\x9f" * 100])
 def test_a_head_of_another_shape_is_refused(head):
     with pytest.raises(IntegrityError, match="head"):
-        decoded(b"ODR1" + struct.pack("<I", len(head)) + head + b"\0" * 100)
+        records.decode(sealed(b"ODR1" + struct.pack("<I", len(head)) + head + b"\0" * 100))
 
 
 def test_other_bytes_are_no_records():
     with pytest.raises(IntegrityError, match="another program"):
-        decoded(b"<!doctype html>")
+        records.decode(b"<!doctype html>")
 
 
 def test_a_reason_cannot_write_to_the_terminal():
-    assert decoded(encoded(Records(TOKEN, unreadable=[(1, "a\x1b[31m\nb")]))).unreadable == [(1, "a?[31m b")]
+    assert records.decode(encoded(Records(TOKEN, unreadable=[(1, "a\x1b[31m\nb")]))).unreadable == [(1, "a?[31m b")]

@@ -29,10 +29,9 @@ from starlette.routing import Route
 
 from ondisk import json_shapes
 from ondisk.dataset.dataset import Dataset
-from ondisk.datum import Location
 from ondisk.errors import InvalidInput, NotFound, OndiskError, shown
 from ondisk.server.answers import Requests, of_error
-from ondisk.server.asked import DataAsked
+from ondisk.server.asked import location_in
 from ondisk.server.pages import views
 from ondisk.server.pages.content import picture_type
 from ondisk.server.pages.login import COOKIE, LASTS, PER, Sessions, local_path
@@ -117,8 +116,7 @@ class Pages:
         return endpoint
 
     async def picture(self, request: Request) -> Response:
-        asked = DataAsked.of(request.path_params["segment"], request.query_params)
-        location: Location | None = asked.location
+        location = location_in(request.path_params["segment"], request.query_params)
         if location is None:
             raise InvalidInput("a picture is one datum: offset and size are missing")
         content = await self._requests.read(request, lambda dataset: dataset.payload(location))
