@@ -187,7 +187,7 @@ def _fix(
         _remove_sentinel(access, begun["uuid"])
 
 
-def compared_again(access: Access) -> Iterator[Done]:
+def compared_again(access: Access, errors: list[OndiskError]) -> Iterator[Done]:
     """Compare second copies again with the data that count, before they are removed.
 
     A segment that is not a second copy any more is read into the index: its data count again.
@@ -196,14 +196,17 @@ def compared_again(access: Access) -> Iterator[Done]:
         names = segment_rows.second_copies(snapshot)
     for name in sorted(names):
         with access.transaction("fix") as transaction:
-            segment = transaction.segments([name])[name]
-            transaction.save_segment(segment._replace(has_unknown=True), NOTHING)
-            transaction.commit()
+            if (segment := transaction.segments([name]).get(name)) is not None:
+                transaction.save_segment(segment._replace(has_unknown=True), NOTHING)
+                transaction.commit()
     if names:
         inspection, fixed = Inspection(access), list[Done]()
         for each in [*inspection.diagnoses()]:
             if each.segment in names and State.UNALIGNED in each.state:
-                _fix_alone(inspection, each, None, fixed, puts_off=False)
+                try:
+                    _fix_alone(inspection, each, None, fixed, puts_off=False)
+                except (OndiskError, OSError) as error:
+                    fixed.append(each.failed("compared", error, errors))
         yield from fixed
 
 

@@ -97,7 +97,7 @@ def repack(
     with report.attached(errors):
         report.add(recognised(access))
         if second_copies:
-            report.add(compared_again(access))
+            report.add(compared_again(access, errors))
         replaced.remove_old(access, now, errors)
         report.segments += _without_dead_jobs(access, now)
         report.segments += quarantine.removed(access, ages, errors)
