@@ -483,30 +483,26 @@ def _checked_again(
     if interval_of(access, diagnosis.segment) is None:  # nothing can be read into such a segment
         return _left_alone(diagnosis)
     subject = Subject.of(access, transaction, diagnosis.segment, known)
-    if diagnosis.noted and diagnosis.is_touched and is_another_file(subject):
-        found = rewritten(subject) if rewriting else in_place(subject)
-        if isinstance(found, Outcome):
-            (outcome,) = [found] if rewriting else commit(transaction, [found])
-            return explained(outcome, replace(diagnosis, state=State.UNALIGNED, reasons=(CHANGED,)))
-        return found
-    with access.current().index.snapshot() as snapshot:
-        content = read_content(access, snapshot, known.segment)
-    if diagnosis.noted and not known.rows.count and not content.is_read:  # nothing in it can be read, as before
-        return _left_alone(diagnosis)
-    if diagnosis.noted and not content.is_whole and not is_loss(known.damage):
-        if content.wrong is not None and known.rows.count:
+    reasons, is_believed = [CHANGED], True
+    if not (diagnosis.noted and diagnosis.is_touched and is_another_file(subject)):
+        with access.current().index.snapshot() as snapshot:
+            content = read_content(access, snapshot, known.segment)
+        if diagnosis.noted and not known.rows.count and not content.is_read:  # nothing in it can be read, as before
             return _left_alone(diagnosis)
-        transaction.note_check(known.segment, None)
-        transaction.commit()
-        said = "its damaged data are deleted; a repack rewrites the others"
-        return Done(diagnosis.segment, diagnosis.state, (*diagnosis.reasons, said))
-    if not diagnosis.noted or not content.is_whole or (content.wrong is not None and not content.is_read):
-        return _left_alone(diagnosis)
-    said = "its file is complete again"
-    if content.wrong is not None:  # the index may have wrong offsets for data after the damage
-        said += " and was read again; data that were deleted, but not yet removed by a repack, are back"
-    found = in_place(subject, is_believed=content.wrong is None)
+        if diagnosis.noted and not content.is_whole and not is_loss(known.damage):
+            if content.wrong is not None and known.rows.count:
+                return _left_alone(diagnosis)
+            transaction.note_check(known.segment, None)
+            transaction.commit()
+            said = "its damaged data are deleted; a repack rewrites the others"
+            return Done(diagnosis.segment, diagnosis.state, (*diagnosis.reasons, said))
+        if not diagnosis.noted or not content.is_whole or (content.wrong is not None and not content.is_read):
+            return _left_alone(diagnosis)
+        is_believed = content.wrong is None  # else the index may have wrong offsets for data after the damage
+        back = " and was read again; data that were deleted, but not yet removed by a repack, are back"
+        reasons = [*diagnosis.reasons, f"its file is complete again{'' if is_believed else back}"]
+    found = rewritten(subject) if rewriting else in_place(subject, is_believed=is_believed)
     if not isinstance(found, Outcome):
         return found
-    (outcome,) = commit(transaction, [found])
-    return explained(outcome, replace(diagnosis, state=State.UNALIGNED), said)
+    (outcome,) = [found] if rewriting else commit(transaction, [found])
+    return explained(outcome, replace(diagnosis, state=State.UNALIGNED, reasons=tuple(reasons)))

@@ -17,8 +17,7 @@ from ondisk.formats import of_extension
 from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.maintenance.ages import AgeLimits, Ages, folder_of, kept
 from ondisk.maintenance.diagnosis import Circumstances, Known, diagnose
-from ondisk.maintenance.known import all_known, known_of
-from ondisk.maintenance.observe import observe
+from ondisk.maintenance.observe import all_known, known_of, observe
 from ondisk.maintenance.second_copy import lacks_other_copy, missing_twin, unknown_twin
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.dir import METADATA
