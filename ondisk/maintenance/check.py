@@ -10,18 +10,21 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ondisk.dataset.access import Access
+from ondisk.dataset.away import maintained
+from ondisk.datum import microseconds
 from ondisk.errors import AuthenticationFailed, IntegrityError, KeyMissing, OndiskError, SegmentMissing, StorageError
 from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
-from ondisk.maintenance import quarantine, replaced
-from ondisk.maintenance.ages import Ages
+from ondisk.maintenance.ages import Ages, by_age_remedy
 from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.moved import moved_segments, renamed_places
 from ondisk.maintenance.observe import scan
 from ondisk.maintenance.states import Diagnosis, Report, State, Tally, readable
 from ondisk.segment import ScanResult
+from ondisk.segments import quarantine
+from ondisk.segments.replaced import total
 from ondisk.staging.jobs import STAGED, jobs
-from ondisk.step import inner_of
+from ondisk.step import days_ago, inner_of, place_of
 
 _REMEMBERED = 50_000  # entries of `_Equal`
 _Equal: TypeAlias = dict[tuple[int, tuple[int, ...]], Mapping[str, Any]]
@@ -99,8 +102,15 @@ def check(
             found = [with_result(each, wrong.get(each.segment)) for each in found]
         report.add(_followed(access, found))
         report.segments += staged_by_jobs(access, now)
-        quarantine.count(access, report, errors, ages)
-        replaced.count(access, report, errors)
+        try:
+            report.quarantine = quarantine.total(access.directory)
+            report.segments += old_items(access, ages)
+        except StorageError as error:
+            errors.append(error)
+        try:
+            report.replaced = total(access.directory, access.config.keep_seconds)
+        except StorageError as error:
+            errors.append(error)
         report.segments += places_away(access)
         report.segments += map(Diagnosis.of, access.layout.findings(access))
         if accurate and not access.read_only:
@@ -390,3 +400,20 @@ def staged_by_jobs(access: Access, now: float | None = None) -> Iterator[Diagnos
             yield Diagnosis(name, State.OK, (reason,))
         else:
             yield Diagnosis(name, State.DELETED, ("a job staged it, and was interrupted",), job.size)
+
+
+def old_items(access: Access, ages: Ages) -> Iterator[Diagnosis]:
+    """Diagnose the items that are older than `quarantine_age`; none without that key.
+
+    An item whose name does not say when it was kept has no age.
+    """
+    age = access.config.quarantine_age
+    if age is None:
+        return
+    threshold = days_ago(age, ages.now)
+    for item in quarantine.items(access.directory):
+        is_old = item.time is not None and microseconds(item.time) < threshold
+        if item.time is not None and is_old and place_of(item.name) in maintained(access.config):
+            reason = f"it is in quarantine since {item.time:%Y-%m-%d}, longer than quarantine_age allows: {item.why}"
+            found = Diagnosis(item.name, State.DELETE_AGE, (reason,), item.size)
+            yield found if ages.doubt is None else found.hold(by_age_remedy(access, ages.doubt))

@@ -108,26 +108,11 @@ def planned(
 ) -> Report:
     """Return what a fix with these arguments would do, and change nothing.
 
-    The arguments and the errors are those of `fix`; the report is that of a check, with what was asked for first.
+    The arguments and the errors are those of `fix`; the report is that of a check, with what was asked for.
     """
-    asked = []
-    if forget_place is not None:
-        asked.append(forgetting(access, forget_place).done)
+    asked = [] if forget_place is None else [forgetting(access, forget_place).done]
     asked += [would_salvage(access, name) for name in salvage]
-    try:
-        return _with(asked, promised(access, "rescan"), forget=forget)
-    except OndiskError as error:
-        if "report" in error.context:
-            error.context["report"] = _with(asked, error.context["report"], forget=forget)
-        raise
-
-
-def _with(asked: list[Done], found: Report, *, forget: bool) -> Report:
-    """Return a report with what was asked for in the place of the findings about it."""
-    names = {each.segment for each in asked}
-    others = [each for each in found.segments if each.segment not in names]
-    report = replace(found, segments=[*asked, *others])
-    return report.released(State.MISSING) if forget else report
+    return promised(access, "rescan", released=State.MISSING if forget else State.OK, asked=asked)
 
 
 def _fix(
