@@ -201,14 +201,10 @@ class Inspection:
         found = diagnose(name, known, on_disk, at, start)
         if known is None:
             return found, None
-        is_kept = not (found.state & ~State.ARCHIVE_AGE or found.consumed)
-        if (
-            self._rewrites
-            and known.rows.count
-            and is_kept
-            and (why := format.why_rewritten(known.segment.end)) is not None
-        ):
-            found = found.rewritten(why)
+        is_ok = not (found.state & ~State.ARCHIVE_AGE or found.consumed)
+        if self._rewrites and known.rows.count and is_ok:
+            why = format.why_rewritten(known.segment.end)
+            found = found if why is None else found.rewritten(why)
         return self._with_copies(name, found, known, at), known
 
     def _with_copies(self, name: str, found: Diagnosis, known: Known, at: Circumstances) -> Diagnosis:
