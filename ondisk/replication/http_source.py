@@ -27,7 +27,7 @@ from ondisk.errors import ConfigError, IntegrityError, InvalidInput, LockError, 
 from ondisk.replication import records
 from ondisk.replication.feed import MAX_BYTES, Kind
 from ondisk.replication.records import LARGEST, Records
-from ondisk.replication.source import Contents, Description, Numbers, Removed, Source
+from ondisk.replication.source import Contents, Description, Removed, Source
 from ondisk.replication.token import Token
 from ondisk.replication.wire import Structure, digest, from_json, to_json
 
@@ -101,8 +101,8 @@ class HttpSource(Source):
         asked = {"token": None if token is None else to_json(token), "max_bytes": max_bytes}
         return self._records("changes", asked, max_bytes)
 
-    def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
-        return self._structure(Numbers, "seqs", first=first, last=last, listed=listed)
+    def seqs(self, first: int, last: int, *, listed: bool = False) -> Contents:
+        return self._structure(Contents, "seqs", first=first, last=last, listed=listed)
 
     def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
         return self._records("fetch", {"seqs": [*seqs[:_SEQS]], "max_bytes": max_bytes}, max_bytes)
