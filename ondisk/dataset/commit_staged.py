@@ -24,7 +24,7 @@ from ondisk.index.precedence import FIRST, Precedence
 from ondisk.index.transaction import Transaction
 from ondisk.matcher import reftime_interval
 from ondisk.segments.concat_writer import MustRewrite, SegmentWriter
-from ondisk.staging.bulk_insert import Incoming, Placed
+from ondisk.staging.bulk_insert import Incoming
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.rows import Piece, damaged, merge
 from ondisk.staging.stage import DATA, ROWS, FinishedStage
@@ -179,7 +179,6 @@ class _Commit:
 
     def _store(self, incoming: Incoming, on_duplicate: OnDuplicate) -> AppendResult:
         self._find_segments(incoming)
-        incoming.take_numbers()
         incoming.place(self._placed())
         imported = incoming.insert()
         skipped, replaced = incoming.count - imported, 0
@@ -235,12 +234,12 @@ class _Commit:
             self._segments[destination.segment.name] = _Segment(destination, mine, staged)
             begin += number
 
-    def _placed(self) -> Iterator[Placed]:
+    def _placed(self) -> Iterator[tuple[int, int, int, int]]:
         for segment in self._segments.values():
             format, shift = segment.destination.format, segment.destination.start.laid.end.length
             padding = -1 if format.is_dir else len(format.padding)
             for piece in segment.pieces:
-                yield Placed(piece.id, segment.destination.segment.id, shift, padding)
+                yield piece.id, segment.destination.segment.id, shift, padding
                 shift += piece.length
 
     def _lay_out_again(self, incoming: Incoming) -> None:
