@@ -24,10 +24,10 @@ from ondisk.index import Copies, Segment
 from ondisk.index.aside import Aside
 from ondisk.index.changes import present
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.concat_segments import scan
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.duplicates import Duplicates, Settled
 from ondisk.maintenance.inspect import interval_of
+from ondisk.maintenance.observe import scan
 from ondisk.maintenance.relaid import have_old_bytes
 from ondisk.maintenance.states import Diagnosis, Done, Tally
 from ondisk.segment import REMEDY, End, ScanResult

@@ -54,7 +54,7 @@ from ondisk.index.take_over import Taken, TakeOver
 from ondisk.index.tide import TIDE, State, announce
 from ondisk.maintenance import old_archives
 from ondisk.maintenance.check import reason_at
-from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.observe import scan
 from ondisk.maintenance.old_archives import Fault, Known
 from ondisk.segment import Damage, Facts, ScanResult
 from ondisk.segments import places
@@ -659,7 +659,7 @@ def _fill(dataset: _Dataset, new: Rebuilt) -> None:
                     source = folders.folder_of(id, name, unverified)
                 else:
                     source = reader.file_of(id, name, unverified())
-                for found in kind_of(form).scan(name, form, source):
+                for found in scan(name, form, source):
                     new.find(found, kinds)
                     damage += found.damage
             except SegmentMissing as error:
