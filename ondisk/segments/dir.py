@@ -45,7 +45,7 @@ from zlib_ng.zlib_ng import crc32
 
 from ondisk import frame
 from ondisk.datum import INTEGER_MAX
-from ondisk.errors import DiskFull, FrameCorrupt, InvalidInput, SegmentCorrupt, SegmentMissing
+from ondisk.errors import RESTORE, DiskFull, FrameCorrupt, InvalidInput, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.segment import Damage, End, Facts, ScanResult
 from ondisk.segments import quarantine
@@ -375,7 +375,7 @@ def end_of_entries(folder: Directory, name: str, end: End) -> int:
         return entries.end
     raise SegmentCorrupt(
         f"cannot append to {folder.path}: {METADATA} is damaged at byte {entries.end}: {entries.damage.reason}",
-        hint=f"Restore {METADATA} from a backup.",
+        hint=f"{RESTORE}.",
         segment=name,
     )
 
