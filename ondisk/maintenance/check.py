@@ -205,8 +205,7 @@ def _read_in_slices(
         if not before.noted:
             by_name[name] = with_result(before, damage)
         elif damage is None:
-            with access.current().index.snapshot() as snapshot:
-                by_name[name] = inspection.examine(snapshot, name)[0] or before
+            by_name[name] = access.ask(inspection.examine, name)[0] or before
         if time.monotonic() >= deadline:
             break
     errors += _unauthenticated(access, unknown)

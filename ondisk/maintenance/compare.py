@@ -20,7 +20,7 @@ from ondisk.dataset.access import Access
 from ondisk.errors import IndexCorrupt, StateError, command, counted
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
-from ondisk.index import Copies, Segment
+from ondisk.index import Copies, Segment, Snapshot
 from ondisk.index.aside import Aside
 from ondisk.index.changes import present
 from ondisk.index.transaction import Transaction
@@ -432,8 +432,7 @@ class Scanned:
 
         Locks: none; the process that updates the index sees whether the segment has changed meanwhile.
         """
-        with access.current().index.snapshot() as snapshot:
-            known = snapshot.segment_named(name)
+        known = access.ask(Snapshot.segment_named, name)
         format = access.format_of(name) if known is None else access.format(known.format)
         source = None if format.is_dir else _opened(access.directory, name)
         if source is None:

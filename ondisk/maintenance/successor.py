@@ -253,8 +253,7 @@ def move(
     complete(access, segment)
     if there is not None:
         complete(access, there)
-        with access.current().index.snapshot() as snapshot:
-            interval |= segment_rows.interval_of(snapshot, there)
+        interval |= access.ask(segment_rows.interval_of, there)
     successor = Successor(access, transaction, name)
     new = segment._replace(id=successor.id, name=name)
     keep(access, transaction, segment)
