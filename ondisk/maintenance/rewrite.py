@@ -49,21 +49,13 @@ class IndexPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a segment is to become, written by a process that does not commit it.
+    """What a segment is to become, written by a process that does not commit it."""
 
-    Attributes:
-        file: name of the new segment file, in the dataset's directory.
-        end: where the segment ends in it.
-        facts: of the file; they stay when it is renamed.
-        size: bytes of it.
-        rows: the file with the new places of the data, and the blocks.
-    """
-
-    file: str
-    end: End
-    facts: Facts
-    size: int
-    rows: StagedFile
+    file: str  # name of the new segment file, in the dataset's directory
+    end: End  # where the segment ends in it
+    facts: Facts  # of the file; they stay when it is renamed
+    size: int  # bytes of it
+    rows: StagedFile  # the file with the new places of the data, and the blocks
 
     @classmethod
     def write(cls, access: Access, name: str, file: str) -> Written:
