@@ -29,7 +29,7 @@ from ondisk.maintenance.inspect import Inspection, interval_of, places_away
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import CHANGED, promised
 from ondisk.maintenance.reread import Unfound, commit, in_place, is_another_file, renewed, rewritten
-from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
+from ondisk.maintenance.salvage import salvaged, would_salvage
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State, readable
 from ondisk.maintenance.successor import complete
 from ondisk.segment import REMEDY, is_loss
@@ -86,7 +86,10 @@ def fix(
     ages = Ages.of(access, now)
     salvage = list(dict.fromkeys(salvage))
     with report.attached(errors):
-        check_salvageable(access, salvage)  # all of them, before anything is done
+        # Replaces a lost index, and raises before anything is read if this user has no permission to write.
+        with access.transaction("fix"):
+            for name in salvage:  # all of them, before anything is done
+                would_salvage(access, name)
         if forget_place is not None:
             report.segments.append(carried_out(access, forgetting, forget_place))
         for name in salvage:
@@ -125,8 +128,6 @@ def _fix(
     *,
     forget: bool,
 ) -> Iterator[Done]:
-    with access.transaction("fix"):
-        pass  # replaces a lost index, and raises before anything is read if this user has no permission to write
     errors_before, needs_check = len(errors), access.has_sentinel()
     yield from recognised(access)
     if needs_check:
