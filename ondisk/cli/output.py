@@ -95,7 +95,6 @@ def _source(datum: Datum) -> list[str]:
 
 
 def key_texts(group: Group, by: Sequence[str]) -> list[str]:
-    """Return the key of a group, or its keys, as texts."""
     keys = group.key if isinstance(group.key, tuple) else (group.key,)
     return [key_text(*each) for each in zip(keys, by, strict=True)]
 

@@ -204,7 +204,6 @@ def output_for(arguments: argparse.Namespace) -> Output | None:
 
 
 def values_of(result: Any, *names: str) -> dict[str, Any]:
-    """Return some attributes of a result, for JSON."""
     return {name: getattr(result, name) for name in names}
 
 

@@ -24,8 +24,6 @@ LONGEST = 4096  # bytes of the path of a file, at most: more than a program can 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Something in a folder, or a file that was named."""
-
     shown: str  # the path for messages: that of the folder that was named, and the path in it
     path: str  # relative to the folder that was named; of a file that was named itself only its name
     folder: Directory  # the folder that contains it, open until the next one is found

@@ -45,8 +45,6 @@ class Readable(Protocol):
 
 
 class Chained:
-    """Some bytes, then a stream."""
-
     def __init__(self, begin: bytes, stream: Readable) -> None:
         self._begin = begin
         self._stream = stream
@@ -144,7 +142,6 @@ class Batch:
         return len(self.payloads) + len(self.refused)
 
     def add(self, reftime: int, metadata: Mapping[str, Any], payload: bytes, beside: bytes | None = None) -> None:
-        """Append a datum."""
         self.reftimes.append(reftime)
         self.metadata.append(metadata)
         self.payloads.append(payload)
@@ -152,7 +149,6 @@ class Batch:
             self.beside.append(beside)
 
     def extend(self, other: Batch) -> None:
-        """Append another batch to this one."""
         size = len(self)
         self.reftimes += other.reftimes
         self.metadata += other.metadata

@@ -93,7 +93,6 @@ class Roles(NamedTuple):
     content: dict[str, str]  # key of the content → column
 
     def series(self, config: DatasetConfig) -> list[str]:
-        """Return the columns that together distinguish the series of a dataset."""
         return [self.fields[name] for name in names_of_series(config) if name in self.fields]
 
 
@@ -130,17 +129,14 @@ def roles_of(names: Iterable[str], time: str, config: DatasetConfig) -> Roles:
 
 
 def names_of_series(config: DatasetConfig) -> list[str]:
-    """Return the fields that together distinguish the series of a dataset."""
     return [name for name in config.unique or config.fields if name != REFTIME]
 
 
 def field_name(column: str) -> str:
-    """Return the name of the field that a column can be."""
     return _NOT_WORD.sub("_", column.lower()).strip("_")
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise unless each column has a name of its own."""
     places: dict[str, int] = {}
     for place, name in enumerate(names, 1):
         if name in places:

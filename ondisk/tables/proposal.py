@@ -292,8 +292,6 @@ def _kept_in(read: list[_Piece], following: Iterator[_Piece]) -> Iterator[_Piece
 
 
 class _Pieces:
-    """Pieces of bytes as a stream, whose reads return one each."""
-
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
 
@@ -329,7 +327,6 @@ def _proposed(sample: _Sample, names: Sequence[str], name: str, given: TableOpti
 def _decided(
     rows: list[dict[str, Any]], names: Sequence[str], name: str, given: TableOptions, format: str, size: int
 ) -> _Proposal:
-    """Return what is proposed for rows of a file of this size and name."""
     options, found = _times(rows, names, given)
     if given.time is None:
         _check_clock(rows, names, name, options, format)

@@ -39,7 +39,6 @@ def chosen(config: DatasetConfig) -> header.Header:
 
 
 def begun(chosen: header.Header) -> Laid:
-    """Return the first bytes of a new segment."""
     if chosen.encrypted:
         digest = encryption.UNKNOWN if chosen.version == header.ONDISK else b""
         chosen = replace(chosen, iv=encryption.new_iv(), digest=digest)

@@ -556,7 +556,6 @@ def _framed(payloads: Sequence[bytes], chosen: header.Header) -> list[bytes]:
 
 
 def _corrupt(error: FrameCorrupt | InvalidInput) -> FrameCorrupt:
-    """Return any error about stored bytes as FrameCorrupt."""
     return FrameCorrupt(error.message, hint=error.hint, position=error.context.get("position", 0))
 
 
