@@ -189,7 +189,6 @@ TESTED_ELSEWHERE = {
     "formats/diskqueue/cbor_payload.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/edges.py": "formats/diskqueue/test_seg.py",
     "formats/diskqueue/event.py": "formats/diskqueue/test_payload.py",
-    "formats/diskqueue/frame_reader.py": "formats/diskqueue/test_seg.py",
     "formats/diskqueue/json_payload.py": "formats/diskqueue/test_kinds.py",
     "formats/diskqueue/protobuf.py": "formats/diskqueue/test_kinds.py",
     "formats/diskqueue/key_search.py": "formats/diskqueue/test_encryption.py",

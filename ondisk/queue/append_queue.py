@@ -36,7 +36,7 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.formats.base import FileStream
-from ondisk.formats.diskqueue.parse import Place, batches, begins_like, is_known, resumed, walk
+from ondisk.formats.diskqueue.frame_reader import Place, batches, begins_like, is_known, resumed, walk
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import MAX_NUMBER, State
 from ondisk.index import import_log

@@ -36,8 +36,7 @@ from ondisk.formats.base import (
     is_zeros,
 )
 from ondisk.formats.diskqueue import blocks, cbor_payload, drafts, edges, encryption, header, key_search, payload
-from ondisk.formats.diskqueue.frame_reader import FrameReader
-from ondisk.formats.diskqueue.parse import Place, batches
+from ondisk.formats.diskqueue.frame_reader import FrameReader, Place, batches
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.metadata import Declared, OncePerMapping, without
 from ondisk.frame import Scan
@@ -47,7 +46,6 @@ from ondisk.step import inner_of
 _ENCODED = 128  # data encoded together after one of a larger number was refused
 _NANOSECONDS = 1000  # in a microsecond
 _NOTHING = None, None
-_PASSED = 100_000  # limit for damaged places to skip in one file
 _MAX_COUNT = 2**32 - 1
 
 
@@ -138,43 +136,34 @@ class Seg(Format, JoinsParts):
         if head.version == 0 and not edges.has_json(file):
             yield ScanResult(damage=[Damage(0, file.size(), edges.NO_JSON)])
             return
-        kept: list[Block] = []
-        limit = self.config.max_datum_size
+        limit, most = self.config.max_datum_size, BATCH_BYTES + self.config.max_datum_size
         file, opener = key_search.opened(file, head, max_size=limit)
         head = drafts.with_stream(head, file.read(head.size, blocks.BEGIN_SIZE))
-        stream = FileStream(file, head.size)
-        frames = FrameReader(
-            stream, head, max_size=limit, position=head.size, offset=head.size, found=kept, opener=opener
-        )
-        end = End(head.size, head.size, 0, head.compressed, head.kind)
+        stream, size = FileStream(file, head.size), head.size
+        frames = FrameReader(stream, head, max_size=limit, position=size, offset=size, keeps_blocks=True, opener=opener)
+        end = End(size, size, 0, head.compressed, head.kind)
         damage: list[Damage] = []
-        last = passed = 0
-        is_whole = True
+        last, is_whole = 0, True  # if not whole, nothing of the rest is cut off
         kinds: set[payload.Kind | None] = {payload.Kind.of(head)}
-        while True:
-            for scanned in frames:
-                read = [block for block in kept if block.offset < frames.offset]
-                del kept[: len(read)]
-                last = max([last, *(block.position for block in read)])
-                end = end._replace(size=frames.position() or end.size, length=frames.offset, count=frames.count)
-                kinds |= payload.kinds_in(scanned.payloads) - {None}
-                found = self._found(scanned, read, damage, end)
-                found.in_place = _is_in_place(frames, head)
-                found.foreign = not found.in_place
-                yield found
-                damage = []
-            if frames.damage is None:
-                break
-            left = file.size() - end.size
-            offset, reason = frames.damage.offset, frames.damage.reason
-            skipped = frames.skip() if passed < _PASSED else 0
-            if not skipped and left <= limit + BATCH_BYTES and edges.is_torn(frames, file, limit + BATCH_BYTES):
-                break
-            passed += 1
-            damage.append(Damage(offset, skipped or frames.left(), reason))
-            if not skipped:
-                is_whole = False  # so that nothing of the rest is cut off
-                break
+
+        def is_end(fault: frame.Fault) -> bool:
+            nonlocal is_whole
+            is_whole = file.size() - end.size <= most and edges.is_torn(frames, file, most)
+            return is_whole
+
+        for scanned in frames.with_damage(is_end):
+            if isinstance(scanned, Damage):
+                damage.append(scanned)
+                continue
+            read = frames.take_blocks()
+            last = max([last, *(block.position for block in read)])
+            end = end._replace(size=frames.position() or end.size, length=frames.offset, count=frames.count)
+            kinds |= payload.kinds_in(scanned.payloads) - {None}
+            found = self._found(scanned, read, damage, end)
+            found.in_place = frames.in_place
+            found.foreign = not found.in_place
+            yield found
+            damage = []
         size = frames.sealed_at or frames.position() or end.size
         end = end._replace(size=size if is_whole else file.size(), length=frames.offset, count=frames.count)
         if not head.compressed:
@@ -185,9 +174,8 @@ class Seg(Format, JoinsParts):
             or len(kinds) > 1
             or (head.compressed and not (frames.continuable or last < (frames.sealed_at or 0)))
         )
-        missing = max(0, head.frame_count - frames.count - passed)
-        read = [block for block in kept if block.offset < frames.offset]
-        in_place = _is_in_place(frames, head)
+        missing = max(0, head.frame_count - frames.count - frames.passed)
+        read, in_place = frames.take_blocks(), frames.in_place
         yield ScanResult(blocks=read, damage=damage, end=end, foreign=foreign, in_place=in_place, missing=missing)
 
     def is_empty(self, file: SegmentFile) -> bool:
@@ -390,15 +378,8 @@ class Seg(Format, JoinsParts):
         else:
             found = edges.header_of(file)
             before, position, offset = b"", found.size, found.size
-        kept: list[Block] = []
-        frames = FrameReader(
-            Chained(before, FileStream(file, position)),
-            found,
-            max_size=limit,
-            position=position - len(before),
-            offset=offset,
-            found=kept,
-        )
+        stream, position = Chained(before, FileStream(file, position)), position - len(before)
+        frames = FrameReader(stream, found, max_size=limit, position=position, offset=offset, keeps_blocks=True)
         for _ in frames:
             pass
         sealed = frames.sealed_at
@@ -414,11 +395,10 @@ class Seg(Format, JoinsParts):
         if new_end is None:
             reason = "its LZ4 frame cannot be continued before a repack: it is sealed, or not written by ondisk"
             raise StateError(reason, hint="`ondisk check` reports whether fix or repack rewrites it.")
-        kept = [block for block in kept if block.offset < frames.offset]
         # A higher count in the header may prove that frames are lost. A fix reports them; an append must not hide them.
         written = file.read(header.COUNT_OFFSET, header.COUNT.size) if found.counted else b""
         count = max(end.count + frames.count, int.from_bytes(written, "little"))
-        return Laid(b"", End(new_end, frames.offset, count, found.compressed, found.kind), kept)
+        return Laid(b"", End(new_end, frames.offset, count, found.compressed, found.kind), frames.take_blocks())
 
     def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
         laid: list[Block] = []
@@ -544,11 +524,6 @@ class SegDraft(Seg):
 
     def _header_in(self, head: bytes, read: Callable[[int, int], bytes]) -> header.Header:
         return header.Header.parse(head, draft=True)
-
-
-def _is_in_place(frames: FrameReader, head: header.Header) -> bool:
-    """Return whether the data that were read can be read in place; in a draft, each event may be LZ4 of its own."""
-    return frames.in_place and (head.compressed or not head.draft)
 
 
 def _framed(payloads: Sequence[bytes], chosen: header.Header) -> list[bytes]:
