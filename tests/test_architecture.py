@@ -191,7 +191,6 @@ TESTED_ELSEWHERE = {
     "formats/diskqueue/event.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/json_payload.py": "formats/diskqueue/test_kinds.py",
     "formats/diskqueue/protobuf.py": "formats/diskqueue/test_kinds.py",
-    "formats/diskqueue/key_search.py": "formats/diskqueue/test_encryption.py",
     "formats/metadata.py": "formats/diskqueue/test_seg.py",
     "index/atomic_change.py": "index/test_transaction.py",
     "index/changes.py": "replication/test_feed.py",

@@ -35,7 +35,7 @@ from ondisk.formats.base import (
     Readable,
     is_zeros,
 )
-from ondisk.formats.diskqueue import blocks, cbor_payload, drafts, edges, encryption, header, key_search, payload
+from ondisk.formats.diskqueue import blocks, cbor_payload, drafts, edges, encryption, header, payload
 from ondisk.formats.diskqueue.frame_reader import FrameReader, Place, batches
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.metadata import Declared, OncePerMapping, without
@@ -110,7 +110,7 @@ class Seg(Format, JoinsParts):
 
         found = self._header_in(head, read)
         rest = Chained(head[found.size :], stream)
-        plain, opener = key_search.decrypted(rest, found, max_size=self.config.max_datum_size)
+        plain, opener = encryption.decrypted(rest, found, max_size=self.config.max_datum_size)
         if found.draft:
             begin = _read(plain, blocks.BEGIN_SIZE)
             found, plain = drafts.with_stream(found, begin), Chained(begin, plain)
@@ -137,7 +137,7 @@ class Seg(Format, JoinsParts):
             yield ScanResult(damage=[Damage(0, file.size(), edges.NO_JSON)])
             return
         limit, most = self.config.max_datum_size, BATCH_BYTES + self.config.max_datum_size
-        file, opener = key_search.opened(file, head, max_size=limit)
+        file, opener = encryption.opened(file, head, max_size=limit)
         head = drafts.with_stream(head, file.read(head.size, blocks.BEGIN_SIZE))
         stream, size = FileStream(file, head.size), head.size
         frames = FrameReader(stream, head, max_size=limit, position=size, offset=size, keeps_blocks=True, opener=opener)
@@ -195,14 +195,14 @@ class Seg(Format, JoinsParts):
             head = drafts.header_of(file.read(0, header.MAX_SIZE), file.read, max_size=limit)
         except (InvalidInput, SegmentCorrupt):
             return None  # whoever reads its data reports what is wrong
-        sealer = key_search.sealer_of(head, file.read, inner_of(name), max_size=limit)
+        sealer = encryption.sealer_of(head, file.read, inner_of(name), max_size=limit)
         if end is not None and isinstance(sealer, encryption.Frames):
             sealer.check_key(file.read, end.size, max_size=limit)
         return sealer
 
     def new_sealer(self, begun: bytes, name: str) -> Sealer | None:
         head = header.Header.parse(begun)
-        return key_search.sealer_of(head, lambda _position, _size: b"", inner_of(name), max_size=0)
+        return encryption.sealer_of(head, lambda _position, _size: b"", inner_of(name), max_size=0)
 
     def begin_staged(self) -> tuple[bytes, Sealer | None]:
         if self.config.encryption == "none":
