@@ -28,6 +28,7 @@ MOVE = "Restore the file from a backup, or move it out of the dataset."
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _HEAD = 64 * 1024
+_TOGETHER = 128  # data that are tried together after one of a larger number was refused
 _PIECE = 1024 * 1024
 _COMPRESSIONS = {
     b"\x1f\x8b": "gzip",
@@ -181,6 +182,22 @@ class Batch:
             return range(len(self.payloads))
         refused = {position for position, _ in self.refused}
         return [position for position in range(len(self)) if position not in refused]
+
+
+def sifted(make: Callable[[slice], Batch], place: slice, name: Callable[[int], str] = lambda at: "") -> Batch:
+    """Return what a function makes of data, without those of which alone it raises FrameCorrupt or InvalidInput.
+
+    They are tried together, then some of them, then each. `name`: returns what the reason for one begins with.
+    """
+    try:
+        return make(place)
+    except (FrameCorrupt, InvalidInput) as error:
+        if place.stop == place.start + 1:
+            return Batch(refused=[(0, f"{name(place.start)}{error.message}")])
+    batch, step = Batch(), _TOGETHER if place.stop - place.start > _TOGETHER else 1
+    for begin in range(place.start, place.stop, step):
+        batch.extend(sifted(make, slice(begin, min(begin + step, place.stop)), name))
+    return batch
 
 
 class JoinsParts(ABC):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar
 
@@ -34,6 +33,7 @@ from ondisk.formats.base import (
     Loaded,
     Readable,
     is_zeros,
+    sifted,
 )
 from ondisk.formats.diskqueue import blocks, cbor_payload, drafts, edges, encryption, header, payload
 from ondisk.formats.diskqueue.frame_reader import FrameReader, Place, batches
@@ -43,7 +43,6 @@ from ondisk.frame import Scan
 from ondisk.segment import Block, Damage, End, Laid, Patch, ScanResult, Sealer, SegmentFile
 from ondisk.step import inner_of
 
-_ENCODED = 128  # data encoded together after one of a larger number was refused
 _NANOSECONDS = 1000  # in a microsecond
 _NOTHING = None, None
 _MAX_COUNT = 2**32 - 1
@@ -243,22 +242,20 @@ class Seg(Format, JoinsParts):
         return blocks.END_MARK if is_ended else b""
 
     def encode(self, data: Sequence[Datum]) -> Batch:
-        try:
-            return self._encode(data)
-        except InvalidInput:
-            pass
-        batch = Batch()
-        for begin in range(0, len(data), _ENCODED):
-            batch.extend(self._encode_with_care(data[begin : begin + _ENCODED]))
-        return batch
+        reftimes = [(datum.reftime - EPOCH) // MICROSECOND for datum in data]
+        return self.encode_columns(reftimes, [datum.metadata for datum in data], [datum.data for datum in data])
 
     def encode_columns(
         self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], data: Sequence[Any]
     ) -> Batch:
-        try:
-            return self._encode_columns([*reftimes], metadata, data)
-        except InvalidInput:
-            return super().encode_columns(reftimes, metadata, data)
+        def encoded(some: slice) -> Batch:
+            given, times = metadata[some], [*reftimes[some]]
+            canonical = self._declared.of(given, from_frame=False)
+            stamps, depth = [reftime * _NANOSECONDS for reftime in times], self.config.max_depth
+            payloads = payload.encode(stamps, given, data[some], kind=self._kind, max_depth=depth)
+            return Batch(times, canonical, self._framed(payloads))
+
+        return sifted(encoded, slice(0, len(data)))
 
     def content_part(self, key: str, value: Any) -> bytes:
         return cbor_payload.field_part(key, value, self.config.max_depth)
@@ -316,15 +313,11 @@ class Seg(Format, JoinsParts):
         return frame.encode(list(map(bytes, encryption.events_of(frame.decode_many(payloads)))))
 
     def received(self, payloads: Sequence[bytes], beside: Sequence[bytes]) -> Batch:
-        try:
-            return self._imported([*payloads], frame.decode_many(payloads), is_new=False, max_depth=MAX_DEPTH)
-        except (FrameCorrupt, InvalidInput) as error:
-            if len(payloads) == 1:
-                return Batch(refused=[(0, error.message)])
-        batch, half = Batch(), len(payloads) // 2
-        for some in (payloads[:half], payloads[half:]):
-            batch.extend(self.received(some, beside))
-        return batch
+        def imported(some: slice) -> Batch:
+            frames = [*payloads[some]]
+            return self._imported(frames, frame.decode_many(frames), is_new=False, max_depth=MAX_DEPTH)
+
+        return sifted(imported, slice(0, len(payloads)))
 
     def begin(self) -> Laid:
         return edges.begun(self._header)
@@ -426,15 +419,14 @@ class Seg(Format, JoinsParts):
     def add(self, batch: Batch, scanned: Scan, begin: int, end: int) -> int:
         """Add frames to a batch and return their size in bytes. Only frames without a valid event are refused."""
         frames, payloads = scanned.frames(begin, end), scanned.payloads[begin:end]
-        imported = partial(self._imported, is_new=scanned.decrypted, max_depth=self.config.max_depth)
-        try:
-            batch.extend(imported(frames, payloads))
-        except (FrameCorrupt, InvalidInput):
-            for offset, each, content in zip(scanned.offsets[begin:end], frames, payloads, strict=True):
-                try:
-                    batch.extend(imported([each], [content]))
-                except (FrameCorrupt, InvalidInput) as error:
-                    batch.refused.append((len(batch), f"frame at byte {offset}: {error.message}"))
+        is_new, depth = scanned.decrypted, self.config.max_depth
+
+        def imported(some: slice) -> Batch:
+            return self._imported(frames[some], payloads[some], is_new=is_new, max_depth=depth)
+
+        batch.extend(
+            sifted(imported, slice(0, len(frames)), lambda at: f"frame at byte {scanned.offsets[begin + at]}: ")
+        )
         return sum(map(len, frames))
 
     def _imported(
@@ -484,28 +476,6 @@ class Seg(Format, JoinsParts):
             found.reftimes.append(event.timestamp // _NANOSECONDS)
             found.metadata.append(metadata)
         return found
-
-    def _encode(self, data: Sequence[Datum]) -> Batch:
-        reftimes = [(datum.reftime - EPOCH) // MICROSECOND for datum in data]
-        return self._encode_columns(reftimes, [datum.metadata for datum in data], [datum.data for datum in data])
-
-    def _encode_columns(self, reftimes: list[int], given: Sequence[Mapping[str, Any]], data: Sequence[Any]) -> Batch:
-        metadata = self._declared.of(given, from_frame=False)
-        timestamps = [reftime * _NANOSECONDS for reftime in reftimes]
-        frames = self._framed(payload.encode(timestamps, given, data, kind=self._kind, max_depth=self.config.max_depth))
-        return Batch(reftimes, metadata, frames)
-
-    def _encode_with_care(self, data: Sequence[Datum]) -> Batch:
-        """Encode data together, or one by one if one of them is refused."""
-        try:
-            return self._encode(data)
-        except InvalidInput as error:
-            if len(data) == 1:
-                return Batch(refused=[(0, error.message)])
-        batch = Batch()
-        for datum in data:
-            batch.extend(self._encode_with_care([datum]))
-        return batch
 
     def _event(self, stored: bytes) -> Event:
         try:
