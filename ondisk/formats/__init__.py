@@ -120,11 +120,6 @@ def is_dir(name: str) -> bool:
     return is_known(name) and find(name).is_dir
 
 
-def extent(name: str, count: int, size: int) -> int:
-    """Return how much `count` data of `size` bytes together add to the offsets in a segment of a format."""
-    return find(name).extent(count, size)
-
-
 def has_extension(name: str, extension: str) -> bool:
     """Return whether segments of a format can have this extension, with any configuration."""
     return extension == name or (is_dir(name) and is_extension(extension) and not is_known(extension))

@@ -266,6 +266,11 @@ class Format(ABC):
             hint = "Convert them to events, or append them to a dataset without encryption."
             raise InvalidInput(f"the dataset is encrypted, and data of the format {self.name} cannot be", hint=hint)
 
+    def check_size(self, payload: bytes) -> None:
+        """Raise InvalidInput if a datum is larger than the configuration allows."""
+        if len(payload) > self.config.max_datum_size:
+            raise InvalidInput(f"{len(payload)} bytes are more than max_datum_size, {self.config.max_datum_size}")
+
     @property
     def extension(self) -> str:
         return self.name

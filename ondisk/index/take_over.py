@@ -25,7 +25,7 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.errors import StateError, command
 from ondisk.filesystem import Directory
-from ondisk.formats import extent
+from ondisk.formats import find
 from ondisk.index.changes import OWN, Removal, begin_session_at
 from ondisk.index.connection import damaged
 from ondisk.index.precedence import Precedence
@@ -244,7 +244,7 @@ class TakeOver:
         """Count data without rows as deleted from their segment, whose sums are made again."""
         ((format,),) = self._rows("SELECT format FROM segment WHERE id = ?", (segment,))
         sql = "UPDATE segment SET deleted = deleted + ?, unread = unread | ?, summed = NULL WHERE id = ?"
-        self._connection.execute(sql, (extent(format, count, size), copies, segment))
+        self._connection.execute(sql, (find(format).extent(count, size), copies, segment))
 
     def _take_history(self, *, is_other: bool) -> None:
         """Take over what the archive has noted besides its data.

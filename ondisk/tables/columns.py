@@ -163,11 +163,7 @@ def formats_of(dataset: Dataset | Merged) -> set[str]:
 
 
 def united(configs: Mapping[str, DatasetConfig]) -> DatasetConfig:
-    """Return a configuration with the columns of several datasets, path → configuration: the fields of all of them.
-
-    Raises:
-        InvalidInput: two datasets declare a field with different types.
-    """
+    """Return a configuration with the fields of several datasets; raise InvalidInput if the types of one differ."""
     from ondisk.dataset.merged import differing_types  # here, as only several datasets need it
 
     for name, types in differing_types(configs).items():
@@ -208,11 +204,7 @@ def column_types(text: str) -> dict[str, str | None]:
 
 
 def untyped(columns: Mapping[str, str | None] | None) -> list[str] | None:
-    """Return the names of the columns of CSV; None for everything.
-
-    Raises:
-        InvalidInput: one has a type.
-    """
+    """Return the names of the columns of CSV; None for everything; raise InvalidInput if one has a type."""
     for name, kind in (columns or {}).items():
         if kind is not None:
             raise InvalidInput(f"CSV has no types, so {name} cannot have one", hint=f"Write {name} alone.")

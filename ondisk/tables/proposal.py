@@ -521,11 +521,7 @@ def _column(name: str, values: list[Any], format: str) -> _Column:
 def _times(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], options: TableOptions
 ) -> tuple[TableOptions, list[int | None]]:
-    """Return the options with the column of the time and its format, and the time of each row; None where it has none.
-
-    Raises:
-        InvalidInput: no column has times.
-    """
+    """Return the options with the column of the time and its format, and the time of each row, if it has one."""
     zone = Zone("UTC" if options.tz is None else options.tz)
     wanted = names if options.time is None else [options.time]
     by_name = sorted(wanted, key=lambda name: _TIME_NAMES.index(name.lower()) if name.lower() in _TIME_NAMES else 99)

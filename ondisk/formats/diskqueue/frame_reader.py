@@ -78,14 +78,15 @@ class FrameReader:
         self._max_size = max_size
         self._blocks = blocks.BlockReader(stream, position, offset, first_key(header)) if header.compressed else None
         self._iterator = iter(self._blocks or ())
-        self._pieces = self._of_stream() if self._blocks is None else self._of_blocks()
+        self._missing = 0  # minimum of bytes to read next
+        pieces = iter(lambda: stream.read(min(max(_CHUNK, self._missing), _LARGE_CHUNK)), b"")
+        self._pieces = pieces if self._blocks is None else self._of_blocks()
         self._kept: list[Block] | None = [] if keeps_blocks else None
         self._shift = position - offset
         self._starts: dict[int, int] = {}  # offset → position of the blocks whose frames were not returned yet
         self._read_into: Callable[[memoryview], int] | None = getattr(stream, "readinto", None)
         self._buffer = memoryview(b"")
         self._held: bytes | memoryview = b""
-        self._missing = 0  # minimum of bytes to read next
         self._corrupt: tuple[int, str, bool] | None = None  # position, reason, torn: of a damaged block
         self._dropped = 0  # bytes after the last whole frame that are not held any more
         self._searched = 0
@@ -289,10 +290,6 @@ class FrameReader:
             size += count
         self._held = self._buffer[:size]
         return size >= wanted
-
-    def _of_stream(self) -> Iterator[bytes]:
-        while piece := self._stream.read(min(max(_CHUNK, self._missing), _LARGE_CHUNK)):
-            yield piece
 
     def _of_blocks(self) -> Iterator[bytes]:
         try:

@@ -444,9 +444,7 @@ class Seg(Format, JoinsParts):
 
     def _framed(self, payloads: Sequence[bytes]) -> list[bytes]:
         frames = _framed(payloads, self._header)
-        longest = max(map(len, frames), default=0)
-        if longest > self.config.max_datum_size:
-            raise InvalidInput(f"{longest} bytes are more than max_datum_size, {self.config.max_datum_size}")
+        self.check_size(max(frames, key=len, default=b""))
         return frames
 
     def _found(self, scanned: Scan, read: list[Block], damage: list[Damage], end: End) -> ScanResult:
