@@ -35,8 +35,8 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import find
 from ondisk.formats.described import HasItems
-from ondisk.index.built_for import revision_of
 from ondisk.index.connection import INDEX, connect_to_read, sqlite_errors
+from ondisk.index.index import revision_of
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.queue.adopt import check_no_dataset, is_queue
 from ondisk.step import ARCHIVE

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 
 from ondisk.backup.point import (
     DATASET,
@@ -26,7 +27,6 @@ from ondisk.backup.point import (
     write_lines,
 )
 from ondisk.backup.target import Target
-from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.away import away_in
 from ondisk.dataset.layout import CONFIG
@@ -61,68 +61,46 @@ _TRIES = 1000
 _LIMIT = 16 * 1024 * 1024  # bytes of a file beside the segments
 
 
-@dataclass(slots=True)
-class Counts:
-    copied: int = 0  # how many segments had something to copy
-    bytes: int = 0  # that were copied
-    problems: list[Problem] = field(default_factory=list)  # the segments that are damaged or missing
-
-
 class SegmentCopies:
-    """Copies the segments of a part.
+    """Copies the segments of a dataset.
 
-    Args:
-        earlier: the copies of the last point, in the order of the names of their segments.
-        counts: is added to.
+    Attributes:
+        copied, bytes: how many segments had something to copy, and how many bytes were copied.
+        problems: the segments that are damaged or missing.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        part: str,
-        opened: Opened,
-        snapshot: Snapshot,
-        earlier: Iterator[SegmentCopy],
-        counts: Counts,
-    ) -> None:
+    def __init__(self, target: Target, opened: Opened, snapshot: Snapshot) -> None:
         self._target = target
-        self._root = f"segments/{part}"
-        self._directory = opened.index.directory
-        self._config: DatasetConfig = opened.index.config
+        self._root = f"segments/{DATASET}"
         self._snapshot = snapshot
         self._away = {each.name for each in away_in(snapshot)}  # of these, the copies of earlier points suffice
+        self._directory, config = opened.index.directory, opened.index.config
         # Of its own: a file that is removed stays readable for who has it open, and this would hide that it is missing.
-        self._reader = DatasetReader(self._directory, self._config)
-        self._earlier = earlier
-        self._before: SegmentCopy | None = next(earlier, None)
-        self._counts = counts
-        self._formats: dict[str, Format] = {}
+        self._reader = DatasetReader(self._directory, config)
+        self._format = cache(lambda name: find(name)(config))
+        self.copied = self.bytes = 0
+        self.problems: list[Problem] = []
 
-    def copies(self, progress: Callable[[str], None]) -> Iterator[SegmentCopy]:
-        """Copy what the backup does not have yet; yield the copy of each segment, in the order of their names."""
+    def copies(self, earlier: Iterator[SegmentCopy], progress: Callable[[str], None]) -> Iterator[SegmentCopy]:
+        """Copy what the backup does not have yet; yield the copy of each segment, in the order of their names.
+
+        `earlier`: the copies of the last point, in the order of the names of their segments.
+        """
+        last = next(earlier, None)
         for segment, damage, *_ in segment_rows.all_segments(self._snapshot):
             progress(segment.name)
-            before, count, problems = self._earlier_of(segment.name), self._counts.bytes, len(self._counts.problems)
-            format = self._format(segment.format)
+            while last is not None and last.segment < segment.name:
+                last = next(earlier, None)
+            before = last if last is not None and last.segment == segment.name else None
+            size, problems, format = self.bytes, len(self.problems), self._format(segment.format)
             copy = (self._folder if format.is_dir else self._file)(segment, format, before)
-            if damage is not None and not format.is_dir and len(self._counts.problems) == problems:
+            if damage is not None and not format.is_dir and len(self.problems) == problems:
                 self._report_known(segment, format, damage)
-            self._counts.copied += self._counts.bytes > count
+            self.copied += self.bytes > size
             yield replace(copy, count=segment_rows.count_of(self._snapshot, segment))
 
-    def _earlier_of(self, name: str) -> SegmentCopy | None:
-        """Return the copy of a segment in the last point. Called in the order of names."""
-        while self._before is not None and self._before.segment < name:
-            self._before = next(self._earlier, None)
-        return self._before if self._before is not None and self._before.segment == name else None
-
-    def _format(self, name: str) -> Format:
-        if name not in self._formats:
-            self._formats[name] = find(name)(self._config)
-        return self._formats[name]
-
     def _report(self, segment: Segment, reason: str, kept: Kept) -> None:
-        self._counts.problems.append(Problem(segment.name, reason, kept))
+        self.problems.append(Problem(segment.name, reason, kept))
 
     def _report_known(self, segment: Segment, format: Format, damage: str) -> None:
         """Report the damage that the index knows, of a segment that can be copied.
@@ -246,7 +224,7 @@ class SegmentCopies:
 
     def _keep(self, path: str, size: int, name: str | None = None) -> None:
         self._target.keep(path, name)
-        self._counts.bytes += size
+        self.bytes += size
 
     def _folder(self, segment: Segment, format: Format, before: SegmentCopy | None) -> SegmentCopy:
         """Copy a dir segment: the files and the entries that it had at the commit."""
@@ -447,12 +425,12 @@ def _added(access: Access, target: Target, keep: int | None, progress: Callable[
     if keep is not None and (removed := target.remove_points(keep)):
         with contextlib.suppress(IntegrityError):  # the sweep at the end reports it, when there is a new point
             target.sweep()  # the disk may be full
-    counts = Counts()
     with _snapshot(access) as (snapshot, beside):
         now = time.time_ns() // 1000
         offline = [each.name.split("/")[1] for each in away_in(snapshot)]
-        copies = SegmentCopies(target, DATASET, access.current(), snapshot, _earlier(target, latest), counts)
-        part = _part(target, access.current(), snapshot, copies.copies(progress), beside)
+        copies = SegmentCopies(target, access.current(), snapshot)
+        earlier = iter(()) if latest is None else target.copies(latest, latest.parts[-1])
+        part = _part(target, access.current(), snapshot, copies.copies(earlier, progress), beside)
     point = Point(now if latest is None else max(now, latest.time + 1), str(access.path), [part], offline)
     target.commit(point)
     if keep is not None:
@@ -461,7 +439,7 @@ def _added(access: Access, target: Target, keep: int | None, progress: Callable[
         target.sweep()
     times = [*map(time_of, removed)]
     return Backup(str(access.path), str(target.path), point.at, point.segments, point.count, point.total,
-                  counts.copied, counts.bytes, counts.problems, offline, times)  # fmt: skip
+                  copies.copied, copies.bytes, copies.problems, offline, times)  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -485,11 +463,6 @@ def _beside(directory: Directory) -> dict[str, bytes]:
     # What says that a folder of the archive is away: without it, a restored dataset would count its segments as lost.
     names += [outside(name) for name, each in closed(directory).items() if each.identity is not None]
     return {name: directory.read(name, _LIMIT) for name in names}
-
-
-def _earlier(target: Target, latest: Point | None) -> Iterator[SegmentCopy]:
-    parts = [] if latest is None else [part for part in latest.parts if part.name == DATASET]
-    return target.copies(latest, parts[0]) if latest is not None and parts else iter(())
 
 
 def _part(

@@ -252,15 +252,12 @@ def run_archive(arguments: argparse.Namespace, output: Output) -> int:
         raise InvalidInput("archive takes either segments or an option", hint=hint)
     if not names:
         return _move(arguments, output, "archive", lambda dataset: dataset.archive(*arguments.segments))
-    acts: dict[str, tuple[Callable[..., Done], Callable[..., Done]]] = {
-        "rename": (archive.rename, archive.would_rename),
-        "offline": (archive.set_offline, archive.would_set_offline),
-        "online": (archive.set_online, archive.would_set_online),
-    }
-    act, would = next(both for option, both in acts.items() if getattr(arguments, option))
-    chosen = act if arguments.yes else would
+    decide = archive.renaming if arguments.rename else archive.going_offline
+    if arguments.online:
+        decide = archive.coming_online
     with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
-        done = chosen(dataset._access, *names)
+        access = dataset._access
+        done = archive.carried_out(access, decide, *names) if arguments.yes else decide(access, *names).done
         _show_moved(dataset, output, [done], done.action or "archive", done=arguments.yes)
     return EXIT_DONE if arguments.yes else EXIT_FINDINGS
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -365,8 +364,6 @@ class Access:
 
         Not if the data were moved back since, also by hand: then the file with this name may be all that has them.
         """
-        from ondisk.segments.dir import leave_folder
-
         with self.current().index.snapshot() as snapshot:
             left = segment_rows.moved(snapshot)
             elsewhere = {name for _, name, *_ in left if self._is_elsewhere(snapshot, name)}
@@ -374,23 +371,19 @@ class Access:
             if name not in elsewhere:
                 continue
             committed = Committed(size, facts, self.format(format).mutable)
-            (leave_folder if is_dir(format) else leave)(self.directory, name, generation, committed)
+            leave(self.directory, name, generation, committed)
             self.clean_up_later(name)
         transaction.forget_moved(generation for generation, *_ in left)
         return len(left)
 
     def _is_elsewhere(self, snapshot: Snapshot, name: str) -> bool:
         """Return whether the index has a segment of this name in other folders only, and one of the files is there."""
-        from ondisk.segments.dir import agrees
-
         if snapshot.segment_named(name) is not None:
             return False
         for segment in map(snapshot.segment_named, twins(self.directory, name)):
             if segment is not None:
-                is_there = partial(agrees if is_dir(segment.format) else is_committed, self.directory)
-                if any(
-                    is_there(each, self.committed(segment)) for each in (hidden(segment.name, segment.id), segment.name)
-                ):
+                places = hidden(segment.name, segment.id), segment.name
+                if any(is_committed(self.directory, each, self.committed(segment)) for each in places):
                     return True
         return False
 
@@ -424,8 +417,6 @@ class Access:
         """Finish what a crash interrupted, and remove generations that nobody needs. The caller must hold the lock."""
         if not left:
             return
-        from ondisk.segments.dir import FOLDERS
-
         trusted = not self.needs_check()  # no writer may have created the sentinel since the index was lost
         opened = self.current()
         with opened.index.snapshot() as snapshot:
@@ -436,9 +427,8 @@ class Access:
         left = {name: [each for each in some if names.get(each, name) == name] for name, some in left.items()}
         for name, segment in known.items():
             current = None if segment is None else (segment.id, self.committed(segment))
-            kind = FOLDERS if self.is_dir_segment(name, segment) else ()
             where = self.directory, name, left[name], current
-            needed = recover(*where, *kind, has_no_older_readers=has_no_older_readers, trusted=trusted)
+            needed = recover(*where, has_no_older_readers=has_no_older_readers, trusted=trusted)
             for generation in set(left[name]).difference(needed):
                 opened.reader.forget(generation)
             if needed:

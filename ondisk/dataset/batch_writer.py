@@ -17,6 +17,7 @@ from ondisk.index import Segment
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Start
 from ondisk.segments.concat_writer import ConcatWriter, SegmentWriter
+from ondisk.segments.generations import complete
 from ondisk.step import Interval, runs_of
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class BatchWriter:
         files, transaction = self._of(format), self.transaction
         if segment is None:
             self._check_mounted(name)
-        elif not files.exists(name, segment.id, segment.committed(format.mutable)):
+        elif not self._exists(segment, format):
             if not transaction.forget_if_empty(segment, interval):
                 raise self._missing(f"the segment {name} is in the index, but not on disk")
             segment = None  # its data and its file were deleted: create it again
@@ -96,6 +97,11 @@ class BatchWriter:
                 self._has_new = True
                 transaction.after_commit(self._concat.reveal)
         return Destination(segment, interval, format, start, known=known)
+
+    def _exists(self, segment: Segment, format: Format) -> bool:
+        """Return whether anything has the segment's name; first a generation that a crash left hidden gets the name."""
+        complete(self.directory, segment.name, segment.id, segment.committed(format.mutable))
+        return self.directory.stat(segment.name) is not None
 
     def _check_mounted(self, name: str) -> None:
         """Raise if the folder of a new segment is empty, although the index knows several segments in it."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import count
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ondisk.dataset.access import Access
@@ -19,15 +18,15 @@ from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, SegmentMis
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Format
 from ondisk.index import import_log
-from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
+from ondisk.index.index import dump
 from ondisk.index.precedence import FIRST, Precedence
 from ondisk.index.transaction import Transaction
 from ondisk.matcher import reftime_interval
 from ondisk.segments.concat_writer import MustRewrite, SegmentWriter
-from ondisk.staging.bulk_insert import Incoming, Placed
+from ondisk.staging.bulk_insert import Incoming
 from ondisk.staging.jobs import STAGED, remove
-from ondisk.staging.rows import MERGED, Piece, damaged, merge
+from ondisk.staging.rows import Piece, damaged, merge
 from ondisk.staging.stage import DATA, ROWS, FinishedStage
 
 OnDuplicate: TypeAlias = Literal["skip", "fail"]
@@ -87,18 +86,17 @@ def commit(
         marked = dict.fromkeys(each.mark for each in staged if each.mark is not None)
         if marked and overwrite is not None:
             raise InvalidInput("stages that have marks cannot overwrite", hint="Use either marks or a match.")
-        numbers = count(1)
-        paths = _merged_rows(access, job, staged, numbers)
+        path = _merged_rows(access, job, staged)
         while True:
             try:
                 with access.transaction("append") as transaction:
                     before = import_log.known(transaction, marked)
                     if before:
                         staged = [each for each in staged if each.mark not in before]
-                        paths = _merged_rows(access, job, staged, numbers)
+                        path = _merged_rows(access, job, staged)
                     new = marked.keys() - before
                     work = _Commit(access, transaction, job, duplicates, None if before and not staged else record)
-                    result = work.run(staged, paths, new, on_duplicate, overwrite)
+                    result = work.run(staged, path, new, on_duplicate, overwrite)
                     result.skipped = [mark for mark in marked if mark in before]
                 break
             except MustRewrite as error:
@@ -113,20 +111,18 @@ def commit(
     return result
 
 
-def _merged_rows(access: Access, job: str, staged: Sequence[FinishedStage], numbers: Iterator[int]) -> list[str]:
-    """Return the files with the rows of all stages, merged until they are few, with some numbers as names."""
+def _merged_rows(access: Access, job: str, staged: Sequence[FinishedStage]) -> str | None:
+    """Return the file with the rows of all stages; None if there are none."""
     names = _rows(job, staged)
     for name in names:
         if access.directory.regular_file(name) is None:
             path = access.directory.path / name
             raise StateError(f"{path} does not exist: it was removed, or written on another filesystem", hint=_AGAIN)
-    while len(names) > MERGED:
-        merged = []
-        for at in range(0, len(names), MERGED):
-            merged.append(f"{STAGED}/{job}/merged-{next(numbers)}{ROWS}")
-            merge(access.directory, names[at : at + MERGED], merged[-1], access.config.fields)
-        names = merged
-    return [str(access.directory.path / name) for name in names]
+    if len(names) > 1:
+        merged = f"{STAGED}/{job}/merged-{len(names)}{ROWS}"
+        merge(access.directory, names, merged, access.config.fields)
+        names = [merged]
+    return str(access.directory.path / names[0]) if names else None
 
 
 def _rows(job: str, staged: Sequence[FinishedStage]) -> list[str]:
@@ -152,7 +148,7 @@ class _Commit:
     def run(
         self,
         staged: Sequence[FinishedStage],
-        paths: Sequence[str],
+        path: str | None,
         new: Collection[Mark],
         on_duplicate: OnDuplicate,
         overwrite: Match,
@@ -168,8 +164,10 @@ class _Commit:
             with index.snapshot() as snapshot:
                 check_known(snapshot, reftime_interval(tree), complete=True)
             removed = transaction.delete(tree)
-        with contextlib.closing(Incoming(transaction, paths)) as incoming:
-            result = self._store(incoming, on_duplicate)
+        result = AppendResult()
+        if path is not None:
+            with contextlib.closing(Incoming(transaction, path)) as incoming:
+                result = self._store(incoming, on_duplicate)
         result.overwritten = removed
         if result.imported or result.replaced or removed or new or self._record is not None:
             import_log.save(transaction, new)
@@ -180,10 +178,7 @@ class _Commit:
         return result
 
     def _store(self, incoming: Incoming, on_duplicate: OnDuplicate) -> AppendResult:
-        if not incoming.count:
-            return AppendResult()
         self._find_segments(incoming)
-        incoming.take_numbers()
         incoming.place(self._placed())
         imported = incoming.insert()
         skipped, replaced = incoming.count - imported, 0
@@ -229,22 +224,22 @@ class _Commit:
                 raise StateError(problem, hint=f"{command('repack', path, '--yes', '--rewrite')} rewrites it.")
             self._segments[name] = _Segment(destination, mine)
 
-    def _divide(self, roll: Roll, pieces: Sequence[Piece], staged: Mapping[int, int] | None = None) -> None:
-        """Divide pieces among segments by size. `staged`: piece → data that were staged, if some are duplicates."""
+    def _divide(self, roll: Roll, pieces: Sequence[Piece]) -> None:
+        """Divide pieces among segments by size."""
         if not pieces:
             return
         begin, self._segments = 0, {}
         for destination, number in roll.runs([piece.length for piece in pieces]):
             mine = [*pieces[begin : begin + number]]
-            self._segments[destination.segment.name] = _Segment(destination, mine, staged)
+            self._segments[destination.segment.name] = _Segment(destination, mine)
             begin += number
 
-    def _placed(self) -> Iterator[Placed]:
+    def _placed(self) -> Iterator[tuple[int, int, int, int]]:
         for segment in self._segments.values():
             format, shift = segment.destination.format, segment.destination.start.laid.end.length
             padding = -1 if format.is_dir else len(format.padding)
             for piece in segment.pieces:
-                yield Placed(piece.id, segment.destination.segment.id, shift, padding)
+                yield piece.id, segment.destination.segment.id, shift, padding
                 shift += piece.length
 
     def _lay_out_again(self, incoming: Incoming) -> None:
@@ -252,9 +247,7 @@ class _Commit:
         for segment in self._segments.values():
             segment.keep(kept)
         if self._roll is not None:
-            segments = [*self._segments.values()]
-            staged = {piece: count for segment in segments for piece, count in segment.staged.items()}
-            self._divide(self._roll, [piece for segment in segments for piece in segment.pieces], staged)
+            self._divide(self._roll, [piece for segment in self._segments.values() for piece in segment.pieces])
         incoming.place(self._placed())
         incoming.move()
 
@@ -300,12 +293,10 @@ class _Commit:
             raise StateError(f"{path} does not exist: it was removed", hint=_AGAIN) from None
 
 
+@dataclass(slots=True)
 class _Segment:
-    def __init__(self, destination: Destination, pieces: list[Piece], staged: Mapping[int, int] | None = None) -> None:
-        self.destination = destination  # where it continues
-        self.pieces = pieces  # those with data to store; their `count`, `length` and `data_size` exclude duplicates
-        # piece → number of its data, with duplicates
-        self.staged = {piece.id: piece.count if staged is None else staged[piece.id] for piece in pieces}
+    destination: Destination  # where it continues
+    pieces: list[Piece]  # those with data to store; their `count`, `length` and `data_size` exclude duplicates
 
     @property
     def size(self) -> int:
@@ -319,17 +310,14 @@ class _Segment:
             count, size = kept.get(piece.id, (0, 0))
             if count:
                 length = self.destination.format.extent(count, size)
-                pieces.append(replace(piece, count=count, length=length, data_size=size))
+                is_whole = count == piece.count
+                pieces.append(replace(piece, count=count, length=length, data_size=size, is_whole=is_whole))
         self.pieces = pieces
 
     def is_copied(self, piece: Piece) -> bool:
         """Return whether the bytes of a piece can be copied as a whole."""
-        is_whole = piece.count == self.staged[piece.id]
-        return (
-            is_whole
-            and not self.destination.format.is_dir
-            and piece.compressed == self.destination.start.laid.end.compressed
-        )
+        is_compressed = self.destination.start.laid.end.compressed
+        return piece.is_whole and not self.destination.format.is_dir and piece.compressed == is_compressed
 
     def write(self, writer: DataWriter, incoming: Incoming, opened: _Opened) -> None:
         for piece in self.pieces:

@@ -640,33 +640,33 @@ class Dataset(Queryable):
 
     def archive(self, *segments: str) -> list[Done]:
         """Move segments to the archive, however old they are; see `ondisk.maintenance.archive`."""
-        from ondisk.maintenance.archive import archive
+        from ondisk.maintenance.archive import moved
 
-        return archive(self._access, segments)
+        return moved(self._access, segments, "archive")
 
     def rename_archive(self, name: str, new: str) -> Done:
-        """Rename a folder of the archive, with its segments in one commit; see `ondisk.maintenance.archive.rename`."""
-        from ondisk.maintenance.archive import rename
+        """Rename a folder of the archive with its segments, in one commit; see `ondisk.maintenance.archive`."""
+        from ondisk.maintenance.archive import carried_out, renaming
 
-        return rename(self._access, name, new)
+        return carried_out(self._access, renaming, name, new)
 
     def set_offline(self, name: str) -> Done:
-        """Say that a folder of the archive is away for long; see `ondisk.maintenance.archive.set_offline`."""
-        from ondisk.maintenance.archive import set_offline
+        """Say that a folder of the archive is away for long; see `ondisk.maintenance.archive.going_offline`."""
+        from ondisk.maintenance.archive import carried_out, going_offline
 
-        return set_offline(self._access, name)
+        return carried_out(self._access, going_offline, name)
 
     def set_online(self, name: str) -> Done:
         """Say that a folder of the archive that was offline is back."""
-        from ondisk.maintenance.archive import set_online
+        from ondisk.maintenance.archive import carried_out, coming_online
 
-        return set_online(self._access, name)
+        return carried_out(self._access, coming_online, name)
 
     def unarchive(self, *segments: str) -> list[Done]:
         """Move segments back from the archive; see `ondisk.maintenance.archive`."""
-        from ondisk.maintenance.archive import unarchive
+        from ondisk.maintenance.archive import moved
 
-        return unarchive(self._access, segments)
+        return moved(self._access, segments, "unarchive")
 
     def backup(
         self,

@@ -122,7 +122,7 @@ class Layout:
         """Raise `StateError` if a segment must not be rewritten: the other program still has to read it."""
 
     def check_returns(self, directory: Directory, name: str) -> None:
-        """Raise `StateError` if a segment that was moved away must not go back among those that the other program reads."""
+        """Raise `StateError` if a segment that was moved away must not return to those that the program reads."""
 
 
 UNUSED = Usage()

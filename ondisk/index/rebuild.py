@@ -12,13 +12,13 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, Value, restored
 from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import Directory
-from ondisk.index.built_for import built_for, check_revision, check_tables, dump, other_rules, revision_of
 from ondisk.index.connection import (
     INDEX,
     NEW,
@@ -29,12 +29,15 @@ from ondisk.index.connection import (
     pragmas,
     sqlite_errors,
 )
-from ondisk.index.migrations import upgrade
+from ondisk.index.index import built_for, check_revision, check_tables, dump, other_rules, revision_of
 from ondisk.index.sums import Sums
 from ondisk.index.swap import swap_in
 from ondisk.index.tables import REVISION, Columns, insert_rows
 from ondisk.index.tide import TIDE, State, TideMark, save
 from ondisk.segment import Facts, ScanResult
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 _BEFORE = ".index.sqlite.before"
 
@@ -299,6 +302,53 @@ def _value(name: str, kind: FieldType) -> str:
     if name == "reftime":
         return "datum.reftime"
     return f"(SELECT value FROM value WHERE id = datum.f_{name})" if kind.interned else f"datum.f_{name}"
+
+
+def location() -> Path:
+    """Return the folder of Alembic's environment and revisions, in the installed package or next to it."""
+    package = Path(__file__).parents[1]
+    installed = package / "migrations"
+    return installed if installed.is_dir() else package.parent / "migrations"
+
+
+def upgrade(connection: sqlite3.Connection, revision: str = "head") -> None:
+    """Apply the revisions that an index lacks, up to `revision`.
+
+    Args:
+        connection: writes to the index; not in a transaction; stays open.
+
+    Raises:
+        sqlite3.Error: an upgrade failed.
+        IndexCorrupt: the index has an unknown revision.
+
+    Durability: one transaction; a crash leaves the index at its old revision or at the new one.
+    Locks: the caller holds the writers' lock.
+    """
+    from alembic import command
+    from alembic.util import CommandError
+    from sqlalchemy import create_engine
+    from sqlalchemy.exc import DBAPIError
+    from sqlalchemy.pool import StaticPool
+
+    engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
+    settings = alembic()
+    with engine.connect() as bound:
+        settings.attributes["connection"] = bound
+        try:
+            command.upgrade(settings, revision)
+        except DBAPIError as error:
+            raise (error.orig or error) from error
+        except CommandError as error:
+            raise IndexCorrupt(f"it cannot be moved to a newer revision: {error}") from error
+
+
+def alembic() -> Config:
+    """Return what Alembic needs to know: where the revisions are."""
+    from alembic.config import Config
+
+    settings = Config()
+    settings.set_main_option("script_location", str(location()).replace("%", "%%"))
+    return settings
 
 
 def clear(directory: Directory) -> None:

@@ -19,7 +19,6 @@ from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import tide
-from ondisk.index.built_for import check_revision, dump
 from ondisk.index.connection import (
     INDEX,
     NEW,
@@ -29,7 +28,7 @@ from ondisk.index.connection import (
     connect_to_read,
     sqlite_errors,
 )
-from ondisk.index.index import building
+from ondisk.index.index import building, check_revision, dump
 from ondisk.index.rebuild import copy_index, sync_copy
 from ondisk.index.swap import swap_in
 from ondisk.index.tables import FORMER, Columns

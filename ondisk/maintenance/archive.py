@@ -8,8 +8,9 @@ the old file its name.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.away import away_in, missing
@@ -32,27 +33,30 @@ from ondisk.index.changes import Removal
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection
-from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
-from ondisk.maintenance.successor import complete, leave
-from ondisk.segments import places
-from ondisk.segments.dir import recorded_stat
+from ondisk.maintenance.successor import complete, move
+from ondisk.segments import generations, places
 from ondisk.segments.facts import changed
-from ondisk.segments.places import Identity
+from ondisk.segments.generations import recorded_stat
 from ondisk.step import ARCHIVE, LAST, inner_of, place_of
 
 UNMOVABLE = State.CORRUPTED | State.MISSING | State.UNALIGNED | State.DELETED
 """The states of segments that cannot be moved."""
 
 
-def archive(access: Access, names: Iterable[str]) -> list[Done]:
-    """Move segments to `.archive/last`, whatever their age.
+def moved(access: Access, names: Iterable[str], verb: str) -> list[Done]:
+    """Move segments to `.archive/last`, whatever their age; or those of the archive back to the dataset's own folders.
+
+    Args:
+        names: to unarchive: `.archive/NAME/…`; without a place, those of `.archive/last`.
+        verb: `archive` or `unarchive`.
 
     Raises:
-        SegmentMissing: the index does not know the segment, or `.archive/last` is away.
-        StateError: the segment is in a state of `UNMOVABLE`, or its data must be merged with a damaged segment.
+        SegmentMissing: the index does not know the segment, or its place or `.archive/last` is away.
+        StateError: the segment is in a state of `UNMOVABLE`, or its data must be merged with a damaged segment; to
+            unarchive, also if another program reads the dataset's own, or the name is not one of the dataset's step.
         NeedsCheck: the index was lost, and may not know all data.
         OndiskError: every error ends the work; `error.context["report"]` contains the segments moved before it.
 
@@ -62,59 +66,61 @@ def archive(access: Access, names: Iterable[str]) -> list[Done]:
     with _reporting(access) as done:
         done += recognised(access)
         before = _known_before(access)
-        for name in names:
-            done.append(archived(access, name, before.get(name)))
+        for name, target in _targets(access, names, verb):
+            done.append(_moved(access, name, target, verb, before.get(name)))
     return done
 
 
-def archived(access: Access, name: str, before: Known | None = None) -> Done:
+def archived(access: Access, name: str) -> Done:
     """Move one segment to `.archive/last`, and merge it with a segment of the same name there."""
-    return _moved(access, name, _name_in_last(access, name), "archive", before)
-
-
-def unarchive(access: Access, names: Iterable[str]) -> list[Done]:
-    """Move segments of the archive back to the dataset's own folders.
-
-    Args:
-        names: `.archive/NAME/…`; without a place, those of `.archive/last`.
-
-    Raises:
-        SegmentMissing, StateError, NeedsCheck: as `archive`; also if another program reads the dataset's own, or the
-            name is not one of the dataset's step.
-        OndiskError: every error ends the work; `error.context["report"]` contains the segments moved before it.
-
-    Durability, Locks: as `archive`.
-    """
-    with _reporting(access) as done:
-        done += recognised(access)
-        before = _known_before(access)
-        for name in map(_archived_name, names):
-            _check_returns(access, name)
-            done.append(_moved(access, name, inner_of(name), "unarchive", before.get(name)))
-    return done
+    return _moved(access, name, _name_in_last(access, name), "archive", None)
 
 
 def planned(access: Access, names: Iterable[str], verb: str) -> list[Done]:
-    """Return what `archive` or `unarchive` would do, and change nothing.
+    """Return what `moved` would do, and change nothing.
 
     Raises:
-        As these, if they are certain to: `error.context["report"]` contains the segments that would be moved before it.
+        As it does, if that is certain: `error.context["report"]` contains the segments that would be moved before it.
     """
     with _reporting(access) as done:
         access.check_trusted()
         before = _known_before(access)
-        for name in names if verb == "archive" else map(_archived_name, names):
-            target = _name_in_last(access, name) if verb == "archive" else inner_of(name)
-            if verb == "unarchive":
-                _check_returns(access, name)
-            _check_there(access, name, target)
-            diagnosis, _ = _movable(access, name, before.get(name))
-            _check_whole(access, target)
+        for name, target in _targets(access, names, verb):
+            diagnosis, _ = _decided(access, name, target, before.get(name))
             done.append(Done(name, diagnosis.state, diagnosis.reasons, verb))
     return done
 
 
-def rename(access: Access, name: str, new: str) -> Done:
+def _targets(access: Access, names: Iterable[str], verb: str) -> Iterator[tuple[str, str]]:
+    """Yield the names of segments, and those that they get."""
+    for name in names:
+        if verb == "archive":
+            yield name, _name_in_last(access, name)
+        else:
+            there = name if place_of(name) else LAST + name
+            _check_returns(access, there)
+            yield there, inner_of(there)
+
+
+class Change(NamedTuple):
+    """A change of a folder of the archive, which was decided: a dry run prints it, else `carried_out` makes it."""
+
+    done: Done
+    make: Callable[[Transaction], object]
+
+
+def carried_out(access: Access, decide: Callable[..., Change], *names: str) -> Done:
+    """Decide on a change and make it; raise as `decide`.
+
+    Locks: the writers' lock.
+    """
+    with access.transaction("archive") as transaction:
+        change = decide(access, *names)
+        change.make(transaction)
+    return change.done
+
+
+def renaming(access: Access, name: str, new: str) -> Change:
     """Rename a folder of the archive, `.archive/NAME`, with its segments in one commit.
 
     Queries go on: a reader that does not find a segment looks for it in the other folders of the archive.
@@ -126,40 +132,31 @@ def rename(access: Access, name: str, new: str) -> Done:
         InvalidInput: the new name is not that of a folder.
 
     Durability: renames the folder, synced, then commits. After a crash between these, the next fix or repack commits.
-    Locks: the writers' lock.
     """
-    directory = access.directory
-    with access.transaction("archive") as transaction:
-        done = would_rename(access, name, new)
-        old, to = _place(name), _place(new)
-        with access.current().index.snapshot() as snapshot:
-            names = [each.name for each in segment_rows.in_place(snapshot, old)]
+    directory, old, to = access.directory, _place(name), _place(new)
+    found = places.place(directory, old)
+    with access.current().index.snapshot() as snapshot:
+        names = [each.name for each in segment_rows.in_place(snapshot, old)]
+        is_taken = bool(segment_rows.in_place(snapshot, to))
+    if found.why_away is not None:
+        is_known = found.identity is not None or names
+        raise missing(directory, found) if is_known else _no_place(access, name)
+    is_taken |= places.place(directory, to).identity is not None
+    if is_taken or directory.stat(to.rstrip("/")) is not None:
+        raise AlreadyExists(f"{access.path / to} exists already", hint="Choose another name.")
+
+    def make(transaction: Transaction) -> None:
         places.note_move(directory, old, transaction.counters.generation, 0)
         directory.rename(old.rstrip("/"), to.rstrip("/"))
         transaction.on_rollback(lambda: directory.rename(to.rstrip("/"), old.rstrip("/")))
         transaction.set_names((each, to + inner_of(each)) for each in names)
         transaction.after_commit(partial(places.rename, directory, {old: to}))
         transaction.commit()
-    return done
+
+    return Change(Done(old.rstrip("/"), State.OK, (f"to {to.rstrip('/')}",), "rename"), make)
 
 
-def would_rename(access: Access, name: str, new: str) -> Done:
-    """Return what `rename` would do; raise as it does."""
-    old, to = _place(name), _place(new)
-    found = places.place(access.directory, old)
-    with access.current().index.snapshot() as snapshot:
-        is_known = found.identity is not None or bool(segment_rows.in_place(snapshot, old))
-    if found.why_away is not None:
-        raise missing(access.directory, found) if is_known else _no_place(access, name)
-    with access.current().index.snapshot() as snapshot:
-        is_taken = bool(segment_rows.in_place(snapshot, to))
-    is_taken |= places.place(access.directory, to).identity is not None
-    if is_taken or access.directory.stat(to.rstrip("/")) is not None:
-        raise AlreadyExists(f"{access.path / to} exists already", hint="Choose another name.")
-    return Done(old.rstrip("/"), State.OK, (f"to {to.rstrip('/')}",), "rename")
-
-
-def set_offline(access: Access, name: str) -> Done:
+def going_offline(access: Access, name: str) -> Change:
     """Say that a folder of the archive is away for long.
 
     While it is offline, check says nothing about it, queries warn and leave its data out, and nothing in it is touched.
@@ -169,60 +166,41 @@ def set_offline(access: Access, name: str) -> Done:
         StateError: it is `last`, to which repack moves segments.
 
     Durability: one file is replaced, and synced.
-    Locks: the writers' lock.
     """
-    with access.locked("archive"):
-        done, place = would_set_offline(access, name), _place(name)
-        with access.current().index.snapshot() as snapshot:
-            count, interval = segment_rows.extent_of(snapshot, place)
-        before = places.place(access.directory, place).identity or places.new_identity()
-        now = before._replace(count=count, is_offline=True)
-        places.write(access.directory, place, now.during(interval), only_outside=True)
-    return done
-
-
-def would_set_offline(access: Access, name: str) -> Done:
-    """Return what `set_offline` would do; raise as it does."""
     place = _place(name)
     if place == LAST:
         hint = f"Rename it first: {command('archive', access.path, '--rename', 'last', 'NAME', '--yes')}."
         raise StateError(f"{access.path / place} cannot be offline: repack moves segments there", hint=hint)
     with access.current().index.snapshot() as snapshot:
-        count, _ = segment_rows.extent_of(snapshot, place)
+        count, interval = segment_rows.extent_of(snapshot, place)
     if not count:
         raise _no_place(access, name)
-    return Done(
-        place.rstrip("/"), State.OK, (f"the index keeps what it knows of {counted(count, 'datum')}",), "set offline"
-    )
+    before = places.place(access.directory, place).identity or places.new_identity()
+    now = before._replace(count=count, is_offline=True).during(interval)
+    reason = f"the index keeps what it knows of {counted(count, 'datum')}"
+    done = Done(place.rstrip("/"), State.OK, (reason,), "set offline")
+    return Change(done, lambda _: places.write(access.directory, place, now, only_outside=True))
 
 
-def set_online(access: Access, name: str) -> Done:
+def coming_online(access: Access, name: str) -> Change:
     """Say that a folder of the archive that was offline is back.
 
     Raises:
         NotFound: it is not offline.
         SegmentMissing: its folder is not there: it is empty, or another one.
 
-    Durability, Locks: as `set_offline`.
+    Durability: as `going_offline`.
     """
-    with access.locked("archive"):
-        done, place = would_set_online(access, name), _place(name)
-        before = places.place(access.directory, place).identity
-        assert before is not None
-        places.write(access.directory, place, before._replace(is_offline=False), only_outside=True)
-    return done
-
-
-def would_set_online(access: Access, name: str) -> Done:
-    """Return what `set_online` would do; raise as it does."""
     place = _place(name)
-    found = places.place(access.directory, place)
-    if found.identity is None or not found.is_offline:
+    before = places.place(access.directory, place).identity
+    if before is None or not before.is_offline:
         raise NotFound(f"{access.path / place} is not offline", hint="`ondisk info` lists what is.")
-    if places.inner_ids(access.directory, [place]).get(place) != found.identity.id:
+    if places.inner_ids(access.directory, [place]).get(place) != before.id:
         hint = f"Mount its disk first. If only {place}{places.PLACE} is lost, copy {places.outside(place)} there."
         raise SegmentMissing(f"{access.path / place} is not there: its folder is empty, or is another one", hint=hint)
-    return Done(place.rstrip("/"), State.OK, (), "set online")
+    now = before._replace(is_offline=False)
+    done = Done(place.rstrip("/"), State.OK, (), "set online")
+    return Change(done, lambda _: places.write(access.directory, place, now, only_outside=True))
 
 
 def recount(access: Access) -> None:
@@ -241,7 +219,7 @@ def recount(access: Access) -> None:
                     places.write(access.directory, name, now)
 
 
-def forget(access: Access, name: str) -> Done:
+def forgetting(access: Access, name: str) -> Change:
     """Remove the segments of a folder of the archive that is away from the index, and count their data as lost.
 
     Raises:
@@ -249,69 +227,48 @@ def forget(access: Access, name: str) -> Done:
         NotFound: neither the index nor a file knows of it.
 
     Durability: one commit, then the file with its identity is removed.
-    Locks: the writers' lock.
     """
     place = _place(name)
-    with access.transaction("fix") as transaction:
-        _, found = _forgettable(access, place)
-        with access.current().index.snapshot() as snapshot:
-            segments = segment_rows.in_place(snapshot, place)
-        lost = sum(transaction.remove(each, Removal.LOST) for each in segments)
-        if not segments and found is not None:  # the index that knew them was lost
-            transaction.count_unnamed_lost(found.count)
-            lost = found.count
-        transaction.after_commit(lambda: places.forget(access.directory, place))
-        transaction.commit()
-    return _forgotten(place, lost)
-
-
-def would_forget(access: Access, name: str) -> Done:
-    """Return what `forget` would do; raise as it does."""
-    place = _place(name)
-    count, found = _forgettable(access, place)
-    return _forgotten(place, count or (0 if found is None else found.count))
-
-
-def _forgotten(place: str, lost: int) -> Done:
-    reason = "it is gone for good, and its data are lost"
-    return Done(place.rstrip("/"), State.MISSING, (reason,), "forget", 0, lost)
-
-
-def _forgettable(access: Access, place: str) -> tuple[int, Identity | None]:
-    """Return how many data the index has in a place, and the identity of that."""
+    found = places.place(access.directory, place)
     with access.current().index.snapshot() as snapshot:
         count, _ = segment_rows.extent_of(snapshot, place)
-        is_known = bool(segment_rows.in_place(snapshot, place))
-    found = places.place(access.directory, place)
+        segments = segment_rows.in_place(snapshot, place)
     if found.why_away is None:
         hint = "Remove single segments that are missing with --forget alone."
         raise StateError(f"{access.path / place} is there, and is not forgotten", hint=hint)
-    if not is_known and found.identity is None:
-        raise _no_place(access, place.split("/")[1])
-    return count, found.identity
+    if not segments and found.identity is None:
+        raise _no_place(access, name)
+    unnamed = 0 if segments or found.identity is None else found.identity.count  # the index that knew them was lost
+
+    def make(transaction: Transaction) -> None:
+        for each in segments:
+            transaction.remove(each, Removal.LOST)
+        transaction.count_unnamed_lost(unnamed)
+        transaction.after_commit(lambda: places.forget(access.directory, place))
+        transaction.commit()
+
+    reason = "it is gone for good, and its data are lost"
+    return Change(Done(place.rstrip("/"), State.MISSING, (reason,), "forget", 0, count or unnamed), make)
 
 
 def _moved(access: Access, name: str, target: str, verb: str, before: Known | None) -> Done:
     directory = access.directory
     with access.transaction(verb) as transaction:
         access.check_trusted()
-        _check_there(access, name, target)
-        diagnosis, segment = _movable(access, name, before)
-        _check_whole(access, target)
-        format = access.format(segment.format)
-        kind = kind_of(format)
+        diagnosis, segment = _decided(access, name, target, before)
         complete(access, segment)
         with access.current().index.snapshot() as snapshot:
             count, interval = segment_rows.count_of(snapshot, segment), segment_rows.interval_of(snapshot, segment)
         size, left = directory.stat(name), _as_it_is(directory, segment)
         committed = access.committed(left)
         # Before the new file gets its name: that is what shows the next opening that this is left to do.
-        transaction.after_commit(lambda: leave(access, segment, committed))
+        transaction.after_commit(partial(generations.leave, directory, name, segment.id, committed))
         access.clean_up_later(name)
         transaction.note_moved(left)
         if target_place := place_of(target):
             places.begin(directory, target_place)
-        is_linked = kind.move(access, transaction, segment, target, _merged_with(access, transaction, target))
+        there = _merged_with(access, transaction, target)
+        is_linked = move(access, transaction, segment, target, there, interval)
         transaction.check_space()
         for place, change in ((place_of(name), -count), (place_of(target), count)):
             if place:
@@ -319,7 +276,7 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
                     directory, place, transaction.counters.generation, change, interval if change > 0 else None
                 )
         transaction.commit()
-    is_freed = size is not None and not is_linked and not format.is_dir and transaction.has_no_older_readers
+    is_freed = size is not None and not is_linked and not is_dir(segment.format) and transaction.has_no_older_readers
     return Done(name, diagnosis.state, diagnosis.reasons, verb, size.st_size if size is not None and is_freed else 0)
 
 
@@ -345,7 +302,7 @@ def _merged_with(access: Access, transaction: Transaction, name: str) -> Segment
 
 def _as_it_is(directory: Directory, segment: Segment) -> Segment:
     """Return a segment with the inode that its file has now: a copy of the dataset has others than were recorded."""
-    found = recorded_stat(directory, segment.name, is_dir=is_dir(segment.format))
+    found = recorded_stat(directory, segment.name)
     if found is None:
         return segment
     return segment._replace(facts=segment.facts._replace(inode=found.st_ino & INTEGER_MAX))
@@ -364,10 +321,6 @@ def _reporting(access: Access) -> Iterator[list[Done]]:
         if any(each.action for each in done):
             with contextlib.suppress(OndiskError):  # the next opening does it
                 access.finish_moves()
-
-
-def _archived_name(name: str) -> str:
-    return name if place_of(name) else LAST + name
 
 
 def _name_in_last(access: Access, name: str) -> str:
@@ -404,8 +357,9 @@ def _check_there(access: Access, *names: str) -> None:
                 raise missing(access.directory, found)
 
 
-def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis, Segment]:
-    """Return the diagnosis of a segment, and its row; raise unless it can be moved."""
+def _decided(access: Access, name: str, target: str, before: Known | None) -> tuple[Diagnosis, Segment]:
+    """Return the diagnosis of a segment, and its row; raise unless it can be moved to a name."""
+    _check_there(access, name, target)
     with access.current().index.snapshot() as snapshot:
         diagnosis, known = Inspection(access).examine(snapshot, name, before)
     if diagnosis is not None and diagnosis.error is not None and diagnosis.is_denied:
@@ -418,6 +372,8 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
         file = access.current().reader.file_of(known.segment)
         if access.committed(known.segment).is_whole_in(file) is False:
             raise changed(access.directory, name)
+    if (there := _not_whole(access, target)) is not None:  # a merge would lose the data that cannot be read now
+        raise _refused(access, target, there, "merged")
     return diagnosis, known.segment
 
 
@@ -435,12 +391,6 @@ def merge_refusal(access: Access, name: str) -> str | None:
     if there is None:
         return None
     return f"it is not archived: {there.segment} is {', '.join(there.state.names)}: {there.reasons[0]}"
-
-
-def _check_whole(access: Access, name: str) -> None:
-    """Raise if a segment is damaged, or its data are missing: a merge would lose those that cannot be read now."""
-    if (found := _not_whole(access, name)) is not None:
-        raise _refused(access, name, found, "merged")
 
 
 def _not_whole(access: Access, name: str) -> Diagnosis | None:

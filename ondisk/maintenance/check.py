@@ -16,8 +16,8 @@ from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import quarantine, replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.inspect import Inspection, places_away
-from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.moved import moved_segments, renamed_places
+from ondisk.maintenance.observe import scan
 from ondisk.maintenance.states import Diagnosis, Report, State, readable
 from ondisk.segment import ScanResult
 from ondisk.staging.jobs import STAGED, jobs
@@ -290,7 +290,7 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
         if apart and file is not None:
             snapshot.set_apart(segment)
         blocks = {block.offset: block for block in segment_rows.blocks_of(snapshot, segment)}
-        for found in kind_of(format).scan(segment.name, format, source):
+        for found in scan(segment.name, format, source):
             is_whole &= not (found.damage or (found.foreign and not found.in_place))
             _compare(rows.up_to(found), found, snapshot, wrong, equal)
             known = [block for block in found.blocks if block.offset < segment.end.length]

@@ -22,11 +22,12 @@ from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Copies, Segment
 from ondisk.index.aside import Aside
+from ondisk.index.changes import present
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.concat_segments import scan
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.duplicates import Duplicates, Settled
 from ondisk.maintenance.inspect import interval_of
+from ondisk.maintenance.observe import scan
 from ondisk.maintenance.relaid import have_old_bytes
 from ondisk.maintenance.states import Diagnosis, Done, Tally
 from ondisk.segment import REMEDY, End, ScanResult
@@ -253,7 +254,7 @@ class Comparison:
         inserted = self.subject.transaction.insert(columns)
         if self._aside is None:  # deleted data that are back are no changes that the index did not know
             late = seqs[bisect_left(offsets, self._duplicates.explained) :]
-            self.compared.new += len(late) if inserted == len(offsets) else self.subject.transaction.count_of(late)
+            self.compared.new += len(late) if inserted == len(offsets) else len(present(self.subject.transaction, late))
         if inserted < len(offsets):
             self.sums = None
             for row in zip(*columns, strict=True):

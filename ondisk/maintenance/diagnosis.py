@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ondisk.dataset.segment_layout import BY_TIME, UNUSED, Layout, Usage
 from ondisk.errors import counted
@@ -73,12 +74,31 @@ class Known:
         return max(0, (self.counted or 0) - self.rows.count)
 
 
+class Files(NamedTuple):
+    """The files in the directory of a segment, and how they differ from the index.
+
+    Attributes:
+        count: how many files of data there are.
+        corrupted, dirty: the reasons why it is in these states.
+        freed: bytes of files without a datum.
+        interrupted: how an interrupted append shows; None without one.
+        strangers: which names do not belong to the segment; None without any.
+    """
+
+    count: int  # type: ignore[assignment]  # not the method of tuples
+    corrupted: tuple[str, ...]
+    dirty: tuple[str, ...]
+    freed: int
+    interrupted: str | None
+    strangers: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class OnDisk:
     """What is on disk at the name of a segment.
 
     Attributes:
-        is_file: it is what a segment must be: a regular file; for a dir segment, a directory.
+        is_file: it is what a segment must be: a `kind`.
         seen: how it agrees with the facts in the index; None if the index has none.
         is_empty: it contains only what a new segment begins with.
         is_readable: something in it is of its format.
@@ -88,6 +108,8 @@ class OnDisk:
             None without one.
         is_refused: a fix has read this file, and found none of the segment's data in it.
         has_grown: another program, which has made this segment of a sequence, has appended data to it.
+        is_dir: its format has dir segments.
+        files: those of a directory; None for a file.
     """
 
     is_file: bool
@@ -100,6 +122,13 @@ class OnDisk:
     stray: str | None = None
     is_refused: bool = False
     has_grown: bool = False
+    is_dir: bool = False
+    files: Files | None = None
+
+    @property
+    def kind(self) -> str:
+        """What a segment of its format is."""
+        return "directory" if self.is_dir else "regular file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +170,13 @@ def diagnose(name: str, known: Known | None, found: OnDisk | None, at: Circumsta
         start: offset of the first datum in a segment of its format.
     """
     if known is not None:
-        return _known(name, known, found, at, start)
-    assert found is not None
-    return _unknown(name, found, at)
+        diagnosis = _known(name, known, found, at, start)
+    else:
+        assert found is not None
+        diagnosis = _unknown(name, found, at)
+    if found is not None and found.files is not None and found.files.strangers is not None:
+        return replace(diagnosis, reasons=(*diagnosis.reasons, found.files.strangers))
+    return diagnosis
 
 
 def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
@@ -153,10 +186,12 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
     if at.interval(name) is None:
         step = "any step" if place_of(name) else f"the step {at.step}"
         return Diagnosis(name, State.CORRUPTED, (f"the index does not know it, and its name does not fit {step}",))
-    if not found.is_file:
-        return Diagnosis(name, State.CORRUPTED, ("it is not a regular file, and the index does not know it",))
+    if not found.is_file and not found.is_empty:
+        return Diagnosis(name, State.CORRUPTED, (f"it is not a {found.kind}, and the index does not know it",))
+    if found.files is not None and not found.files.count and found.files.strangers is not None:
+        return Diagnosis(name, State.CORRUPTED, ("the index does not know it",))
     if found.is_empty:
-        if at.needs_check:
+        if at.needs_check and found.is_file:
             return Diagnosis(name, State.UNALIGNED, ("it is empty, and the lost index may have known data of it",))
         if at.usage.why_unread(name) is not None:
             return Diagnosis(name, State.OK, (at.usage.stays,))
@@ -176,11 +211,11 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
         reason = f"{at.usage.consumed}; the index has {counted(known.rows.count, 'datum')} of it"
         return Diagnosis(name, State.OK, (reason,), consumed=True)
     if found is None or not found.is_file:
-        reason = "it is not on disk" if found is None else "it is not a regular file, and is left untouched"
+        reason = "it is not on disk" if found is None else f"it is not a {found.kind}, and is left untouched"
         data = counted(known.rows.count + known.without_row, "datum")
         return Diagnosis(name, State.MISSING, (f"{reason}; the index has {data} of it",))
     interval = at.interval(name, known)
-    unaligned = [*differences(known, found.seen, "file", "bytes", has_grown=found.has_grown)]
+    unaligned = [*_differences(known, found)]
     if not known.rows.count and found.stray is None and not [*misnamed(known, interval, at)]:
         is_as_known = found.seen not in OTHER_BYTES and not found.has_grown
         if is_as_known and not known.unexplained and not known.without_row and not known.segment.has_unknown:
@@ -188,32 +223,9 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
         if found.is_readable:
             state = State.DELETED if found.is_empty else State.UNALIGNED
             return Diagnosis(name, state, tuple(unaligned))
-    corrupted = [*_corrupted(known, found, interval, at, start)]
-    dirty = [*_dirty(known, found, start)]
-    diagnosis = judge(known, corrupted, unaligned, dirty, _freed(known, found, start), found.size, at)
-    return touched(diagnosis, known) if found.seen is Seen.SAME_TAIL else diagnosis
-
-
-def touched(diagnosis: Diagnosis, known: Known) -> Diagnosis:
-    """Return the diagnosis of a segment of which only the end was compared, as its time or inode are others.
-
-    Where the recorded time has no fraction, or ondisk has recorded none, that is no sign of another program.
-    """
-    return replace(diagnosis, is_touched=True, is_rewritten=known.segment.facts.mtime % 10**9 != 0)
-
-
-def judge(
-    known: Known,
-    corrupted: list[str],
-    unaligned: list[str],
-    dirty: list[str],
-    freed: int,
-    size: int,
-    at: Circumstances,
-) -> Diagnosis:
-    """Diagnose a segment that has data."""
-    name = known.segment.name
-    interval = at.interval(name, known)
+    files, corrupted = found.files, [*_corrupted(known, found, interval, at, start)]
+    dirty = [*_dirty(known, found, start)] if files is None else [*files.dirty]
+    freed = _freed(known, found, start) if files is None else files.freed
     state = State.CORRUPTED if corrupted else State.OK
     if (unaligned or (dirty and at.needs_check)) and not corrupted:
         state |= State.UNALIGNED
@@ -228,8 +240,15 @@ def judge(
         state |= age
         reasons += why
         if age is State.DELETE_AGE:
-            freed = size
-    return Diagnosis(name, state, tuple(reasons), 0 if corrupted else freed, noted=corrupted == [known.damage])
+            freed = found.size
+    freed = 0 if corrupted else freed
+    if files is not None and files.interrupted is not None:
+        state, reasons = state | State.UNALIGNED, [files.interrupted, *reasons]
+    diagnosis = Diagnosis(name, state, tuple(reasons), freed, noted=corrupted == [known.damage])
+    if found.seen is Seen.SAME_TAIL:
+        # Where the recorded time has no fraction, or ondisk has recorded none, that is no sign of another program.
+        return replace(diagnosis, is_touched=True, is_rewritten=known.segment.facts.mtime % 10**9 != 0)
+    return diagnosis
 
 
 def _known_without_data(name: str, known: Known, found: OnDisk, at: Circumstances) -> Diagnosis:
@@ -269,6 +288,8 @@ def misnamed(known: Known, interval: Interval | None, at: Circumstances, seen: S
 
 def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circumstances, start: int) -> Iterator[str]:
     yield from misnamed(known, interval, at, found.seen)
+    if found.files is not None:
+        yield from found.files.corrupted
     if known.rows.first < start:
         yield f"its first datum begins at byte {known.rows.first}, but data cannot begin before byte {start}"
     if known.rows.overlaps:
@@ -277,7 +298,7 @@ def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circu
         yield f"{found.stray} has the name of a generation of it, and is not one: move this file away"
     # Then another program uses its name again.
     is_renewed = at.usage.is_consumed(known.segment.name, known.segment.end.length)
-    if known.segment.end.size > found.size and not is_renewed:
+    if known.segment.end.size > found.size and found.files is None and not is_renewed:
         data = f"its data end at byte {known.needed}" if known.needed > found.size else "no data are missing"
         yield f"the file shrank from {known.segment.end.size} to {found.size} bytes; {data}"
     if not found.is_readable and found.seen in OTHER_BYTES:
@@ -287,16 +308,17 @@ def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circu
         yield known.damage
 
 
-def differences(known: Known, seen: Seen | None, kind: str, unit: str, *, has_grown: bool = False) -> Iterator[str]:
-    """Yield how a segment differs from what the index describes: a file of bytes, or a directory of files."""
-    if seen in OTHER_BYTES:
+def _differences(known: Known, found: OnDisk) -> Iterator[str]:
+    """Yield how a segment differs from what the index describes."""
+    if found.seen in OTHER_BYTES:
+        kind = found.kind.rpartition(" ")[2]
         yield f"it is not the {kind} that the index describes: another program has changed or replaced it"
-    elif has_grown:
+    elif found.has_grown:
         yield "another program has appended data to it"
     if known.segment.has_unknown:
         yield "data were appended after data of another program, which the index may not know"
-    elif known.without_row or (known.unexplained and seen not in OTHER_BYTES):
-        yield _unexplained(known, unit)
+    elif known.without_row or (known.unexplained and found.seen not in OTHER_BYTES):
+        yield _unexplained(known, "files" if found.is_dir else "bytes")
 
 
 def _unexplained(known: Known, unit: str) -> str:

@@ -17,17 +17,16 @@ from zlib_ng.zlib_ng import crc32
 
 from ondisk.dataset.access import Access
 from ondisk.errors import IndexCorrupt, IntegrityError, SegmentMissing, StorageError
-from ondisk.formats import Format
+from ondisk.formats import Format, is_dir
 from ondisk.index import Segment
 from ondisk.index.aside import Aside, Held
 from ondisk.index.precedence import Found, counts_in_files
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.relaid import BlockCache
 from ondisk.maintenance.states import Tally
 from ondisk.segments.dir import MetadataFile, file_name, verify
 from ondisk.segments.facts import SAME_BYTES
-from ondisk.segments.generations import present_name
+from ondisk.segments.generations import hidden, is_committed, present_name
 from ondisk.segments.places import twins
 from ondisk.step import in_order
 
@@ -172,6 +171,7 @@ class Duplicates:
         self._contents: Contents | None = None  # None: what is read cannot be compared
         self._held: Held | None = None
         self._others: dict[int, Segment | None] = {}
+        self._places: dict[int, str | None] = {}
 
     def may_compare(self, segment: Segment, explained: int) -> None:
         """Prepare to compare the data of a segment: their bytes can be read where the index will say that they are."""
@@ -274,7 +274,14 @@ class Duplicates:
         segment = self._others[segment_id]
         if segment is None:  # this transaction has just read it
             return True
-        return kind_of(self._access.format(segment.format)).has_datum(self._access, segment, other[3])
+        if segment_id not in self._places:
+            directory, committed = self._access.directory, self._access.committed(segment)
+            names = hidden(segment.name, segment.id), segment.name
+            self._places[segment_id] = next((each for each in names if is_committed(directory, each, committed)), None)
+        place = self._places[segment_id]
+        if place is None or not is_dir(segment.format):
+            return place is not None
+        return self._access.directory.stat(f"{place}/{file_name(segment.name, other[3])}") is not None
 
     def _skip(self, row: tuple[Any, ...]) -> None:
         self._settled.skipped.add(f"the datum at {self._format.unit} {row[3]}")

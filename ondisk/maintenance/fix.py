@@ -12,19 +12,20 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError, counted
+from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError, StorageError, counted
+from ondisk.filesystem import Directory
+from ondisk.formats import Format
+from ondisk.formats.base import DescribesFiles
 from ondisk.index import INDEX, Segment, segment_rows
 from ondisk.index.changes import Removal
 from ondisk.index.sums import wrong_sums
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.ages import Ages
-from ondisk.maintenance.archive import forget as forget_archived
-from ondisk.maintenance.archive import would_forget
+from ondisk.maintenance.archive import carried_out, forgetting
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.compare import Outcome, Refused, Scanned, Subject, explained
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, interval_of, places_away
-from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import CHANGED, promised
 from ondisk.maintenance.reread import Unfound, commit, in_place, is_another_file, renewed, rewritten
@@ -33,6 +34,7 @@ from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State, rea
 from ondisk.maintenance.successor import complete
 from ondisk.segment import REMEDY, is_loss
 from ondisk.segments import generations
+from ondisk.segments.dir import MetadataFile
 from ondisk.segments.generations import MOVED, hidden
 from ondisk.segments.places import closed
 from ondisk.staging.jobs import Changed
@@ -86,7 +88,7 @@ def fix(
     with report.attached(errors):
         check_salvageable(access, salvage)  # all of them, before anything is done
         if forget_place is not None:
-            report.segments.append(forget_archived(access, forget_place))
+            report.segments.append(carried_out(access, forgetting, forget_place))
         for name in salvage:
             report.segments.append(salvaged(access, name))  # an error at the next one reports this one
         if acknowledge:
@@ -110,7 +112,7 @@ def planned(
     """
     asked = []
     if forget_place is not None:
-        asked.append(would_forget(access, forget_place))
+        asked.append(forgetting(access, forget_place).done)
     asked += [would_salvage(access, name) for name in salvage]
     try:
         return _with(asked, promised(access, "rescan"), forget=forget)
@@ -246,16 +248,30 @@ def _restore_generations(access: Access) -> None:
             known = {name: snapshot.segment_named(name) for name in generations.left_behind(directory)}
         for name, segment in known.items():
             format = access.format_of(name) if segment is None else access.format(segment.format)
-            kind = kind_of(format)
             if segment is not None:
                 complete(access, segment)
             for number in reversed(generations.generations_of(directory, name)):
                 alias = hidden(name, number)
                 is_moved = directory.stat(alias + MOVED) is not None  # another folder has its data
-                if not is_moved and directory.stat(name) is None and kind.is_readable(directory, alias, format):
+                if not is_moved and directory.stat(name) is None and _is_readable(directory, alias, format):
                     directory.rename(alias, name)
                 else:
                     generations.set_aside(directory, name, number, verb="fix")
+
+
+def _is_readable(directory: Directory, name: str, format: Format) -> bool:
+    """Return whether at least part of what has a name is a segment of a format.
+
+    Of a directory, whether `.metadata` has an entry, or there are no files: a killed move leaves files without any.
+    """
+    with contextlib.suppress(FileNotFoundError, StorageError):
+        if not format.is_dir:
+            return format.is_readable(directory.open_to_read(name))
+        with directory.inside(name) as folder:
+            entries, is_empty = MetadataFile.of(folder), all(each.startswith(".") for each in folder.names())
+            has_entries = entries is not None and (is_empty or any(True for _ in entries))
+            return has_entries or (isinstance(format, DescribesFiles) and not is_empty)
+    return False
 
 
 def _is_wanted(diagnosis: Diagnosis, *, needs_check: bool) -> bool:

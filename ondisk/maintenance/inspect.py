@@ -13,16 +13,17 @@ from ondisk.dataset.away import away_in, missing
 from ondisk.dataset.segment_layout import Usage, layout_of
 from ondisk.errors import IndexCorrupt, InvalidInput, StorageError, command, counted
 from ondisk.filesystem import Directory, Entry
-from ondisk.formats import is_dir, of_extension
+from ondisk.formats import of_extension
 from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.maintenance.ages import AgeLimits, Ages, folder_of, kept
-from ondisk.maintenance.diagnosis import Circumstances, Known
-from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.diagnosis import Circumstances, Known, diagnose
 from ondisk.maintenance.known import all_known, known_of
+from ondisk.maintenance.observe import observe
 from ondisk.maintenance.second_copy import lacks_other_copy, missing_twin, unknown_twin
 from ondisk.maintenance.states import Diagnosis, State
-from ondisk.segments.dir import METADATA, recorded_stat
+from ondisk.segments.dir import METADATA
 from ondisk.segments.facts import Committed
+from ondisk.segments.generations import recorded_stat
 from ondisk.segments.places import closed, places
 from ondisk.step import Interval, place_of
 
@@ -100,8 +101,8 @@ class Inspection:
                 if not away or place_of(each.segment.name) not in away
             }
             on_disk = dict(found_segments(access.directory, access.config))
-            for _, name, format, size, facts in segment_rows.moved(snapshot):
-                there = recorded_stat(access.directory, name, is_dir=is_dir(format))
+            for _, name, _, size, facts in segment_rows.moved(snapshot):
+                there = recorded_stat(access.directory, name)
                 if name not in known and there is not None and Committed(size, facts, range(0)).may_be(there):
                     on_disk.pop(name, None)  # the next writer takes the name from it
             for name in sorted(known.keys() | on_disk.keys(), key=step.in_order):
@@ -237,9 +238,15 @@ def _diagnosed(
     format = access.format(known.segment.format) if known is not None else access.format_of(name)
     if known is not None:
         known = replace(known, interval=segment_rows.interval_of(snapshot, known.segment))
-    observed = kind_of(format).observe(access.directory, snapshot, name, known, entry, format)
-    found, known = observed.diagnosed(at), observed.known
-    return found if known is None else _with_copies(access, name, found, known, at), known
+    known, on_disk = observe(access, snapshot, name, known, entry, format)
+    start = format.begin().end.length if known is None else format.first_offset(known.segment.end)
+    found = diagnose(name, known, on_disk, at, start)
+    if known is None:
+        return found, None
+    is_kept = not (found.state & ~State.ARCHIVE_AGE or found.consumed)
+    if at.rewrites and known.rows.count and is_kept and (why := format.why_rewritten(known.segment.end)) is not None:
+        found = found.rewritten(why)
+    return _with_copies(access, name, found, known, at), known
 
 
 def _with_copies(access: Access, name: str, found: Diagnosis, known: Known, at: Circumstances) -> Diagnosis:

@@ -54,7 +54,7 @@ from ondisk.index.take_over import Taken, TakeOver
 from ondisk.index.tide import TIDE, State, announce
 from ondisk.maintenance import old_archives
 from ondisk.maintenance.check import reason_at
-from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.observe import scan
 from ondisk.maintenance.old_archives import Fault, Known
 from ondisk.segment import Damage, Facts, ScanResult
 from ondisk.segments import places
@@ -243,15 +243,12 @@ class _Dataset:
     migration: Migration
 
 
-Fill: TypeAlias = Callable[[_Dataset, Rebuilt], None]
-"""Gives new fields their values."""
-
-
-class _Archive(NamedTuple):
+@dataclass(slots=True)
+class _Archive(_Dataset):
     """An archive with an index of its own.
 
     Attributes:
-        former: the UUIDs that its index had before.
+        state, former: of its index, and the UUIDs that it had before.
         deleted: the numbers of its data that the dataset has deleted, and it may not have.
         count: data that its index has.
         is_empty: it has no segments.
@@ -259,13 +256,16 @@ class _Archive(NamedTuple):
     """
 
     name: str
-    dataset: _Dataset
     state: State
     former: list[str]
     deleted: set[int]
-    count: int  # type: ignore[assignment]  # not the method of tuples
+    count: int
     is_empty: bool
     is_known: bool = False
+
+
+_Fill: TypeAlias = Callable[[_Dataset, Rebuilt], None]
+"""Gives new fields their values; without it, they have none."""
 
 
 class _Plan(NamedTuple):
@@ -304,12 +304,12 @@ def _planned(
     unfinished = [
         each
         for each in found.values()
-        if each.state[0] in former and (each.is_empty or before.segments_in(each.dataset.prefix))
+        if each.state[0] in former and (each.is_empty or before.segments_in(each.prefix))
     ]
     migration.unfinished = [each.name for each in unfinished]
     found = {name: each for name, each in found.items() if each not in unfinished}
     for each in found.values():
-        old_archives.check_trusted(each.dataset.directory, each.state)
+        old_archives.check_trusted(each.directory, each.state)
     for name in leave_out:
         _plan_left_out(dataset, before, found.get(name), name)
     out = [found.pop(name) for name in leave_out if name in found]
@@ -325,12 +325,13 @@ def _planned(
     for name, each in found.items():
         if name in faults:
             migration.left_alone[name] = str(faults[name])
-        elif before.segments_in(each.dataset.prefix):
+        elif before.segments_in(each.prefix):
             migration.left_alone[name] = "the index of the dataset has segments in its folder already"
         else:
-            old_archives.check_settled(each.dataset.directory, each.state)
-            taken.append(each._replace(is_known=states[name][0] in uuids))
-    migration.archives = [each.dataset.migration for each in taken]
+            old_archives.check_settled(each.directory, each.state)
+            each.is_known = states[name][0] in uuids
+            taken.append(each)
+    migration.archives = [each.migration for each in taken]
     if taken or out:
         old_archives.check_trusted(directory, main)
     migration.offline = {name: summary.count for name, summary in summaries.items()}
@@ -347,14 +348,16 @@ def _archive(dataset: _Dataset, name: str, folder: Directory, before: Old) -> _A
     if folder.regular_file(CONFIG) is not None:
         own = read_config(folder)
         config = config._replace(step=own.step, segment_size=config.segment_size if own.is_sequence else None)
-    part = _Dataset(folder, f"{ARCHIVE}/{name}/", config, Migration(str(folder.path), taken=Taken()))
     with old(folder, config) as index:
         if index is None:
             old_archives.check_trusted(folder, None)
         assert index is not None
         state, former, count, is_empty = index.state(), index.former(), index.count(), not index.segments_in("")
-    deleted = old_archives.deleted_from(before.connection, name, state)
-    return _Archive(name, part, state, former, deleted, count, is_empty)
+    deleted, report = (
+        old_archives.deleted_from(before.connection, name, state),
+        Migration(str(folder.path), taken=Taken()),
+    )
+    return _Archive(folder, f"{ARCHIVE}/{name}/", config, report, name, state, former, deleted, count, is_empty)
 
 
 def _plan_left_out(dataset: _Dataset, before: Old, archive: _Archive | None, name: str) -> None:
@@ -377,18 +380,18 @@ def _plan_left_out(dataset: _Dataset, before: Old, archive: _Archive | None, nam
             return
         if there is not None:
             raise AlreadyExists(f"{target} exists, where the archive would become a dataset", hint="Rename it.")
-        if parent.device != archive.dataset.directory.device:
+        if parent.device != archive.directory.device:
             hint = f"Move it there yourself: `mv {path / ARCHIVE / name} {target}`; then {command('migrate', path)}."
-            raise StateError(f"{archive.dataset.directory.path} is on another filesystem than {parent.path}", hint=hint)
-    old_archives.check_settled(archive.dataset.directory, archive.state)
-    with old(archive.dataset.directory, archive.dataset.config) as index:
+            raise StateError(f"{archive.directory.path} is on another filesystem than {parent.path}", hint=hint)
+    old_archives.check_settled(archive.directory, archive.state)
+    with old(archive.directory, archive.config) as index:
         assert index is not None
-        is_last = archive.dataset.prefix == LAST  # only there segments are moved
+        is_last = archive.prefix == LAST  # only there segments are moved
         if (is_last and old_archives.in_both(before.connection, index.connection)) or old_archives.present_among(
             index.connection, archive.deleted
         ):
             hint = f"Run {command('maintain', path)} of the previous version of ondisk, then migrate."
-            raise StateError(f"{archive.dataset.directory.path} lacks changes of the dataset", hint=hint)
+            raise StateError(f"{archive.directory.path} lacks changes of the dataset", hint=hint)
     dataset.migration.left_out[name] = str(target)
 
 
@@ -400,7 +403,7 @@ def _judged(
     states = old_archives.identified({name: each.state for name, each in found.items()}, known, former)
     faults = old_archives.faults(known, states, before.state(), former)
     if dataset.config.replica and before.follows():
-        ordinary = [name for name, each in found.items() if not read_config(each.dataset.directory).replica]
+        ordinary = [name for name, each in found.items() if not read_config(each.directory).replica]
         faults = dict.fromkeys(ordinary, Fault.ORDINARY) | faults
     return states, faults
 
@@ -442,12 +445,8 @@ def _report(dataset: _Dataset, before: Old, plan: _Plan) -> None:
         _find_conflicts(dataset, before.connection)
     if plan.taken and not dataset.migration.offending:
         with Rebuilt.aside(dataset.directory, before.connection) as new:
-            _build(dataset, before, new, _leave_missing)
-            _take_over(dataset, new, plan, _leave_missing, Rebuilt.aside)
-
-
-def _leave_missing(dataset: _Dataset, new: Rebuilt) -> None:
-    """Read no segment: the new fields have no values."""
+            _build(dataset, before, new, None)
+            _take_over(dataset, new, plan, None, Rebuilt.aside)
 
 
 def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: set[str], forget: set[str]) -> None:
@@ -465,15 +464,15 @@ def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: se
                 uuid = _take_over(dataset, new, plan, _fill, Rebuilt.beside)
                 new.finish(config)
                 for archive in plan.taken:
-                    move_log(archive.dataset.directory, config.lock_timeout)
+                    move_log(archive.directory, config.lock_timeout)
                 if migration.revision[0] != REVISION:
                     migration.backup = back_up(directory, before.connection, f"{INDEX}.before-{REVISION}")
         if migration.changes_index:
             _swap_in(dataset, new, plan, uuid)
     for archive in (*plan.taken, *plan.unfinished):
         _identify(dataset, archive)
-        _retire(archive.dataset.directory, config.lock_timeout)
-        archive.dataset.migration.done = True
+        _retire(archive.directory, config.lock_timeout)
+        archive.migration.done = True
     for name in migration.offline:
         _rename(directory, f"{ARCHIVE}/{name}{old_archives.SUMMARY}")
     for name, path in migration.left_out.items():
@@ -505,7 +504,7 @@ def _take_over(
     dataset: _Dataset,
     new: Rebuilt,
     plan: _Plan,
-    fill: Fill,
+    fill: _Fill | None,
     copy: Callable[[Directory, sqlite3.Connection], contextlib.AbstractContextManager[Rebuilt]],
 ) -> str | None:
     """Take over the rows of all archives, and count those that are gone as lost; return the new UUID."""
@@ -518,17 +517,17 @@ def _take_over(
         all_data.start_after(archive.state[1])
     unread = {*migration.added, *migration.retyped}
     for archive in plan.taken:
-        part = archive.dataset
-        with old(part.directory, part.config) as before:
+        with old(archive.directory, archive.config) as before:
             assert before is not None
-            _plan(part, before)
-            with copy(part.directory, before.connection) as copied:
-                _build(part, before, copied, fill)
+            _plan(archive, before)
+            with copy(archive.directory, before.connection) as copied:
+                _build(archive, before, copied, fill)
                 copied.close()
                 known = archive.is_known
-                part.migration.taken = all_data.take(copied.path, part.prefix, archive.deleted, is_known=known)
-        unread |= {*part.migration.added, *part.migration.retyped}
-    if fill is _fill or unread.isdisjoint(dataset.config.unique):
+                taken = all_data.take(copied.path, archive.prefix, archive.deleted, is_known=known)
+        archive.migration.taken = taken
+        unread |= {*archive.migration.added, *archive.migration.retyped}
+    if fill is not None or unread.isdisjoint(dataset.config.unique):
         migration.superseded = all_data.drop_duplicates()
     all_data.count_lost(sum(migration.forgotten.values()))
     return all_data.finish(must_expire=plan.has_left_out)
@@ -539,7 +538,7 @@ def _identify(dataset: _Dataset, archive: _Archive) -> None:
 
     Its id is the UUID of the archive, unless ondisk has moved segments there since.
     """
-    directory, place, uuid = dataset.directory, archive.dataset.prefix, archive.state[0]
+    directory, place, uuid = dataset.directory, archive.prefix, archive.state[0]
     with contextlib.closing(Index.open(directory, dataset.config)) as index, index.snapshot() as snapshot:
         total, span = segment_rows.extent_of(snapshot, place)
         generation = snapshot.dataset()["generation"]
@@ -601,12 +600,12 @@ def _shows_conflicts(was: DatasetConfig, now: DatasetConfig) -> bool:
     )
 
 
-def _build(dataset: _Dataset, before: Old, new: Rebuilt, fill: Fill) -> None:
+def _build(dataset: _Dataset, before: Old, new: Rebuilt, fill: _Fill | None) -> None:
     now, migration = dataset.config, dataset.migration
     new.upgrade(before.config)
     if migration.changes_fields:
         new.begin_fields(now, [name for name in now.fields if name not in {**migration.added, **migration.retyped}])
-        if migration.count:
+        if migration.count and fill is not None:
             fill(dataset, new)
         new.end_fields()
     new.forget_sums(before.config, now)
@@ -660,7 +659,7 @@ def _fill(dataset: _Dataset, new: Rebuilt) -> None:
                     source = folders.folder_of(id, name, unverified)
                 else:
                     source = reader.file_of(id, name, unverified())
-                for found in kind_of(form).scan(name, form, source):
+                for found in scan(name, form, source):
                     new.find(found, kinds)
                     damage += found.damage
             except SegmentMissing as error:

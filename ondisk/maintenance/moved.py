@@ -18,9 +18,8 @@ from ondisk.index import Copies, Segment, segment_rows
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.states import FOLLOW, Done, State
 from ondisk.segments import places
-from ondisk.segments.dir import seen_in
 from ondisk.segments.facts import SAME_BYTES, Seen, facts_of
-from ondisk.segments.generations import hidden
+from ondisk.segments.generations import hidden, seen_at
 from ondisk.step import Interval, in_order, interval_of, place_of
 
 
@@ -122,7 +121,7 @@ def _is_gone(access: Access, segment: Segment) -> bool:
         found = directory.stat(segment.name)
         if found is None or is_dir(segment.format) or committed.may_be(found):
             return found is None
-        return committed.seen_in(directory.open_to_read(segment.name), found) is Seen.OTHER
+        return seen_at(directory, segment.name, committed) is Seen.OTHER
     return False
 
 
@@ -133,12 +132,11 @@ def _is_moved(access: Access, segment: Segment, name: str) -> bool:
     if access.layout.is_shared(name) and access.layout.is_shared(segment.name):  # names are used again
         return False
     with contextlib.suppress(FileNotFoundError, StorageError):
-        if is_dir(segment.format):
-            with access.directory.inside(name) as folder:
-                return seen_in(folder, segment.facts, segment.end.size) in SAME_BYTES
-        file, committed = access.directory.open_to_read(name), access.committed(segment)
-        seen = committed.seen_in(file, file.stat())
-        return seen is Seen.UNTOUCHED or (seen in SAME_BYTES and committed.is_whole_in(file) is not False)
+        committed = access.committed(segment)
+        seen = seen_at(access.directory, name, committed)
+        if seen is Seen.SAME_TAIL and not is_dir(segment.format):
+            return committed.is_whole_in(access.directory.open_to_read(name)) is not False
+        return seen in SAME_BYTES
     return False
 
 

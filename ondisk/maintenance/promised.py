@@ -26,7 +26,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats import Format
 from ondisk.index import segment_rows
 from ondisk.maintenance.check import check, wrong_with
-from ondisk.maintenance.concat_segments import scan
+from ondisk.maintenance.observe import scan
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
 
 CHANGED = "its bytes are not those that the index describes: another program has changed them"

@@ -26,16 +26,14 @@ from ondisk.maintenance import quarantine, replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived, merge_refusal, recount
 from ondisk.maintenance.check import staged_by_jobs
-from ondisk.maintenance.concat_segments import COPIES
 from ondisk.maintenance.fix import compared_again
 from ondisk.maintenance.inspect import Inspection, places_away
-from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import promised
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, readable
-from ondisk.maintenance.successor import complete
+from ondisk.maintenance.successor import COPIES, Rewriting, complete, drop
 from ondisk.segments.facts import changed
 from ondisk.segments.quarantine import link as link_to_quarantine
 from ondisk.staging.jobs import Changed, remove
@@ -266,11 +264,10 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
             state, reasons = diagnosis.state, diagnosis.reasons
             if not _is_wanted(diagnosis):
                 return Done(name, state, reasons)
-            kind = kind_of(access.format(known.segment.format) if known is not None else access.format_of(name))
             rewriting = None
             if State.DIRTY in state and not state & _DROPPED:
                 assert known is not None
-                rewriting = kind.rewriting(access, transaction, known)
+                rewriting = Rewriting(access, transaction, known)
                 try:
                     if (file := rewriting.write(snapshot, written)) is not None:
                         old_files.append(file)
@@ -286,7 +283,7 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
         if diagnosis.consumed:
             access.layout.begin_again(access.directory, name)
         if state & _DROPPED or diagnosis.consumed:
-            return kind.drop(access, transaction, diagnosis, known)
+            return drop(access, transaction, diagnosis, known)
     return Done(name, state, reasons)
 
 
@@ -364,8 +361,6 @@ def renew(access: Access, name: str) -> None:
             segment = snapshot.segment_named(name)
             if segment is None:
                 return
-            format = access.format(segment.format)
-            kind = kind_of(format)
             complete(access, segment)
             diagnosis, known = Inspection(access).examine(snapshot, name)
             if diagnosis is None or known is None or diagnosis.state & _UNREADABLE:
@@ -375,7 +370,7 @@ def renew(access: Access, name: str) -> None:
                 raise StateError(message, hint=hint, segment=name)
             if segment.copies is not Copies.NONE:  # data without rows are not written
                 link_to_quarantine(access.directory, name, verb="append", why=COPIES)
-            rewriting = kind.rewriting(access, transaction, known)
+            rewriting = Rewriting(access, transaction, known)
             rewriting.write(snapshot, None)
         rewriting.commit(diagnosis)
 

@@ -15,7 +15,6 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
-from stat import S_ISDIR
 from typing import NamedTuple
 
 from ondisk.errors import StorageError
@@ -23,22 +22,19 @@ from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format
 from ondisk.formats.base import DescribesFiles
 from ondisk.index import Copies, Segment
-from ondisk.index.changes import Removal
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.compare import Compared, Comparison, Outcome, Refused, Scanned, Subject, damaged
-from ondisk.maintenance.concat_segments import scan as scan_file
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.dir_segments import remove
+from ondisk.maintenance.observe import scan as scan_file
 from ondisk.maintenance.second_copy import copy_of
-from ondisk.maintenance.successor import Successor, complete
+from ondisk.maintenance.successor import Successor, appear, complete, keep_only
 from ondisk.segment import REMEDY, End, Facts, ScanResult
 from ondisk.segments import generations, quarantine
 from ondisk.segments.concat_writer import SegmentWriter
 from ondisk.segments.dir import (
     METADATA,
     add_entries,
-    complete_folder,
     facts_in,
     files_of,
     raise_sequence,
@@ -96,7 +92,7 @@ def renewed(subject: Subject) -> Outcome | None:
     """Record the facts of a segment that somebody has touched; None if its committed bytes are not the same."""
     directory, name, segment = subject.directory, subject.name, subject.segment()
     if subject.format.is_dir:
-        complete_folder(directory, name, segment.id, subject.access.committed(segment))
+        complete(subject.access, segment)
         with directory.inside(name) as folder:
             before = _look(subject, folder, segment, is_believed=True)
             if not before.is_same or (segment.copies is Copies.ALL and copy_of(subject.access, name) is None):
@@ -130,7 +126,7 @@ def salvaged(subject: Subject) -> Outcome:
     with directory.inside(name) as folder:
         _add_entries(subject, folder)
         whole = {number for found in scan(folder, name, subject.format.describe) for number in found.offsets}
-    remove(directory, name, whole, whole=False)
+    keep_only(directory, name, whole)
     outcome = _folder_in_place(subject, trusted=False, is_believed=False, original=original)
     assert isinstance(outcome, Outcome), "a salvage takes all that it finds"
     return commit(subject.transaction, [outcome])[0]
@@ -171,7 +167,7 @@ def rewritten(subject: Subject, *, is_damaged: bool = False) -> Outcome:
     if not is_damaged:  # else the fix that found the damage has counted it
         transaction.count_lost(compared.uncounted)
     _account_for(subject, compared)
-    successor.appear(segment)
+    appear(subject.access, transaction, segment)
     transaction.check_space()
     transaction.commit()
     is_exposed = subject.format.is_exposed(segment.end)
@@ -212,8 +208,7 @@ def _sync(directory: Directory, subject: Subject) -> None:
     if not subject.format.is_dir:
         directory.open_to_read(subject.name).sync()
         return
-    found = directory.stat(subject.name)
-    if found is not None and S_ISDIR(found.st_mode) and not directory.sync_together([subject.name]):
+    if not directory.sync_together([subject.name]):
         with directory.inside(subject.name) as folder:
             for entry in folder.entries():
                 if entry.kind == "file":
@@ -239,7 +234,7 @@ def _file_in_place(
     segment = subject.segment()
     committed = subject.access.committed(segment)
     if known is not None:
-        generations.complete(directory, name, segment.id, committed)
+        complete(subject.access, segment)
     # The file at the segment's name counts, and readers would prefer the hidden name; `commit` makes that durable.
     generations.set_aside(directory, name, segment.id, verb="fix")
     file = directory.open_to_read(name)
@@ -297,19 +292,14 @@ class _Look(NamedTuple):
 def _folder_in_place(
     subject: Subject, *, trusted: bool, is_believed: bool, puts_off: bool = False, original: str | None = None
 ) -> Outcome | Refused | Unfound:
-    """Insert the data of a dir segment into the index; if it is not a directory, remove its data from the index.
+    """Insert the data of a dir segment into the index.
 
     Args:
         original: the item in quarantine that has the original of what a salvage has left.
     """
     directory, known, name = subject.directory, subject.known, subject.name
-    try:
-        directory.inside(name).close()
-    except StorageError:
-        assert known is not None, "an unknown segment that is not a directory is CORRUPTED"
-        return _outcome(subject, Compared(gone=subject.transaction.remove(known.segment, Removal.LOST)))
     segment, copied = subject.segment(), _copied(subject)
-    complete_folder(directory, name, segment.id, subject.access.committed(segment))
+    complete(subject.access, segment)
     with directory.inside(name) as folder:
         _add_entries(subject, folder)
         before = _look(subject, folder, segment, is_believed=is_believed)

@@ -1,6 +1,6 @@
 """The states of a segment, and what check, fix and repack report about it.
 
-Which states a segment has is decided in `diagnosis`; of a dir segment in `dir_segments`.
+Which states a segment has is decided in `diagnosis`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The order of durable steps in which the file of a segment gets a successor, or goes.
+"""The order of durable steps in which the files of a segment get a successor, or go.
 
 Repack, move, salvage and heal decide what the successor contains; what they do with the files is here:
 
@@ -8,19 +8,50 @@ Repack, move, salvage and heal decide what the successor contains; what they do 
     4. rename   the successor to the name of the segment; sync
     5. delete   the old file, when nobody reads an older snapshot
 
-`ondisk.segments.generations` contains the steps themselves, and says what readers find after each of them.
+`ondisk.segments.generations` contains the steps themselves, and says what readers find after each of them. The
+successor of a dir segment is a directory of links to its files, under new numbers; it yields its name instead of 2.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate
+from stat import S_ISREG
+
 from ondisk.dataset.access import Access
-from ondisk.filesystem import WritableFile
-from ondisk.formats import is_dir
-from ondisk.index import Segment
+from ondisk.errors import DiskFull, OndiskError
+from ondisk.filesystem import Directory, ReadableFile, WritableFile
+from ondisk.index import Copies, Row, Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
-from ondisk.segments import generations
-from ondisk.segments.dir import complete_folder, hide, leave_folder
-from ondisk.segments.facts import Committed
+from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.observe import has_more
+from ondisk.maintenance.replaced import discard_merged, keep
+from ondisk.maintenance.rewrite import IndexPlaces, Written, lay, start_for
+from ondisk.maintenance.states import Diagnosis, Done, State
+from ondisk.segment import End, Facts, Laid, Start
+from ondisk.segments import dir, generations, quarantine
+from ondisk.segments.concat_writer import SegmentWriter, keep_data_after
+from ondisk.segments.dir import (
+    METADATA,
+    NEW_METADATA,
+    MetadataFile,
+    drop_folder,
+    facts_in,
+    open_directory,
+    seen_with_files,
+)
+from ondisk.segments.dir_writer import DirWriter
+from ondisk.segments.facts import CheckedReading, Seen, changed, facts_of
+from ondisk.step import Interval
+
+_READ = "an older query may still read its old files; the next writer after that query frees the space"
+_OTHERS = "the segment does not have this file: of an interrupted append, or somebody else has added it"
+COPIES = "data in it were equal to data of other segments, and a rewrite keeps only those that have rows"
+_CHUNK = 1024 * 1024  # bytes of entries that are written together
+_MERGED = 4 * 1024 * 1024  # bytes of data that are merged together, or of files whose rows are read together
 
 
 class Successor:
@@ -49,21 +80,11 @@ class Successor:
         """Take over a file that another process has written and synced."""
         self._access.directory.rename(file, self.path)
 
-    def displace(self, old: Segment) -> None:
-        """Give the present generation its hidden name, too."""
-        committed = self._access.committed(old)
-        generations.complete(self._access.directory, self.name, old.id, committed)
-        generations.link_old(self._access.directory, self.name, old.id, committed)
-
     def displace_unknown(self, generation: int) -> None:
         """Give whatever is at the name of the segment a hidden name, too. A rollback takes that away again."""
         directory = self._access.directory
         self._transaction.on_rollback(lambda: directory.discard(generations.hidden(self.name, generation)))
         generations.link_old(directory, self.name, generation, None)
-
-    def appear(self, segment: Segment) -> None:
-        """Rename it to the name of the segment after the commit."""
-        appear(self._access, self._transaction, segment)
 
 
 def appear(access: Access, transaction: Transaction, segment: Segment) -> None:
@@ -73,14 +94,13 @@ def appear(access: Access, transaction: Transaction, segment: Segment) -> None:
 
 def complete(access: Access, segment: Segment) -> None:
     """Rename the present generation of a segment to its name, if a crash or a rollback has left that to do."""
-    finish = complete_folder if is_dir(segment.format) else generations.complete
-    finish(access.directory, segment.name, segment.id, access.committed(segment))
+    generations.complete(access.directory, segment.name, segment.id, access.committed(segment))
 
 
-def leave(access: Access, segment: Segment, committed: Committed) -> None:
-    """Take its name away from a segment that is in another folder now."""
-    go = leave_folder if is_dir(segment.format) else generations.leave
-    go(access.directory, segment.name, segment.id, committed)
+def displace(access: Access, old: Segment) -> None:
+    """Give the present generation of a concat segment its hidden name, too."""
+    complete(access, old)
+    generations.link_old(access.directory, old.name, old.id, access.committed(old))
 
 
 def withdraw(access: Access, transaction: Transaction, segment: Segment) -> None:
@@ -88,6 +108,361 @@ def withdraw(access: Access, transaction: Transaction, segment: Segment) -> None
 
     If that fails, the next opening for writing does it.
     """
-    hide_it = hide if is_dir(segment.format) else generations.move_old
-    hide_it(access.directory, segment.name, segment.id, access.committed(segment))
+    generations.move_old(access.directory, segment.name, segment.id, access.committed(segment))
     transaction.on_rollback(lambda: complete(access, segment))
+
+
+class Rewriting:
+    """Rewrites one segment to its next generation, in query order, in two steps around the end of a snapshot."""
+
+    def __init__(self, access: Access, transaction: Transaction, known: Known) -> None:
+        self._access = access
+        self._transaction = transaction
+        self._known = known
+        self._old = known.segment
+        self._freed = 0
+
+    def write(self, snapshot: Snapshot, written: Written | None) -> ReadableFile | None:
+        """Write the segment's new files, and save them in the index; the caller then ends the snapshot.
+
+        Returns:
+            The segment's old file, if it is a file; its space is freed when it is closed.
+
+        Raises:
+            Changed: the segment has changed since the other process read it.
+            IntegrityError, SegmentMissing: the data cannot be read.
+        """
+        access, transaction, old = self._access, self._transaction, self._old
+        interval = segment_rows.interval_of(snapshot, old)
+        if access.config.is_sequence:
+            interval = Interval.around((self._known.rows.begin, self._known.rows.end))
+        is_dir = access.format(old.format).is_dir
+        new = self._link_files(interval) if is_dir else self._write_file(snapshot, written)
+        is_kept = keep(access, transaction, old)
+        transaction.supersede(old)
+        transaction.save_segment(new._replace(unproven=old.unproven), interval)
+        withdraw(access, transaction, old) if is_dir else displace(access, old)
+        before = access.directory.stat(old.name)
+        if before is not None:  # its other name is that of the old generation
+            self._freed += before.st_size if before.st_nlink <= 2 else 0
+        if is_kept:
+            self._freed = 0
+        appear(access, transaction, new)
+        return None if is_dir else access.current().reader.file_of(old)
+
+    def commit(self, diagnosis: Diagnosis) -> Done:
+        """Commit, and put the new files in the place of the old ones.
+
+        An error after the commit leaves them at their hidden name, where readers and the next opening find them.
+        """
+        self._transaction.commit()
+        if not self._transaction.has_no_older_readers:
+            return Done(self._old.name, diagnosis.state, (*diagnosis.reasons, _READ), "repack")
+        return Done(self._old.name, diagnosis.state, diagnosis.reasons, "repack", self._freed)
+
+    def _write_file(self, snapshot: Snapshot, written: Written | None) -> Segment:
+        access, transaction, old = self._access, self._transaction, self._old
+        format, successor = access.format(old.format), Successor(access, transaction, old.name)
+        keep_data_after(access.directory, old.name, old.end, format, verb="repack")
+        new = Segment(successor.id, old.name, old.format, End())
+        if written is None:
+            places = IndexPlaces(transaction, old, new)
+            with successor.create() as staged:
+                end, facts = lay(format, snapshot, access.current().reader, self._known, staged, places)
+        else:
+            end, facts = written.end, written.facts
+            written.save(access.directory, transaction, old, new, self._known.rows.count)
+            successor.adopt(written.file)
+        found = access.directory.stat(successor.path)
+        assert found is not None
+        self._freed = -found.st_size
+        return new._replace(end=end, facts=facts)
+
+    def _link_files(self, interval: Interval) -> Segment:
+        access, old, directory = self._access, self._old, self._access.directory
+        access.clean_up_later(old.name)
+        new = Segment(self._transaction.take_generation(), old.name, old.format, End())
+        writer, numbers, _ = _link(access, self._transaction, old, new, None, interval)
+        with open_directory(directory, old.name) as folder:
+            stats = facts_in(folder, old.name, old.end).checksum  # who changes a file later changes the linked one
+            seen = seen_with_files(folder, old.facts, old.end.size, stats)
+        if seen is Seen.OTHER:
+            raise changed(directory, old.name)
+        self._freed = _keep_others(directory, old, numbers, is_touched=seen is not Seen.UNTOUCHED)
+        writer.sync()
+        end, _, facts = writer.appended(old.name)
+        if seen is not Seen.UNTOUCHED:  # a fix has not read the files yet
+            facts = facts._replace(mtime=0, checksum=None)
+        return new._replace(end=end, facts=facts)
+
+
+def drop(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
+    """Commit the removal of a segment from the index, then remove it from the disk."""
+    directory, name, reasons, freed, lost = access.directory, diagnosis.segment, diagnosis.reasons, 0, 0
+    is_missing = State.MISSING in diagnosis.state
+    access.clean_up_later(name)
+    found = None if is_missing else directory.stat(name)
+    if known is None:  # it is empty, and no query reads it
+        freed = 0 if found is None else _discard(directory, name, found)
+    else:
+        segment, format, is_kept = known.segment, access.format(known.segment.format), False
+        complete(access, segment)
+        if found is None:
+            generations.set_aside(directory, name, segment.id, verb="repack")
+        else:
+            if format.is_dir:
+                freed = _keep_others(directory, segment, set())
+            else:
+                freed = _freed_by(found)
+                # An event that Beats has not written completely is no data, as for Beats.
+                if not segment.shared or has_more(directory.open_to_read(name), segment.end, format):
+                    keep_data_after(directory, name, segment.end, format, verb="repack")
+            is_kept = keep(access, transaction, segment)
+            withdraw(access, transaction, segment)
+        lost = transaction.remove(segment, diagnosis.removal(is_kept=is_kept))
+        transaction.commit()
+        if found is not None and not transaction.has_no_older_readers:
+            reasons, freed = (*reasons, _READ), 0
+        freed = 0 if is_kept else freed
+    return Done(name, diagnosis.state, reasons, diagnosis.action, freed, lost if is_missing else 0)
+
+
+def _discard(directory: Directory, name: str, found: os.stat_result) -> int:
+    """Remove an unknown segment, and return the bytes that this frees."""
+    freed = _freed_by(found) if S_ISREG(found.st_mode) else quarantine.size_of(directory, name)
+    if S_ISREG(found.st_mode):
+        directory.discard(name)
+    else:
+        drop_folder(directory, name, name)
+    directory.sync(name.rpartition("/")[0])
+    return freed
+
+
+def _freed_by(unlinked: os.stat_result) -> int:
+    """Return the bytes that unlinking a file frees: none while somebody else has a link to it."""
+    return unlinked.st_size if unlinked.st_nlink == 1 else 0
+
+
+def move(
+    access: Access, transaction: Transaction, segment: Segment, name: str, there: Segment | None, interval: Interval
+) -> bool:
+    """Link or copy a segment to a name in another folder, or merge it with the segment there; change its rows.
+
+    The caller commits. The new file is at a hidden name until then, and the old one keeps its own.
+
+    Returns:
+        Whether the files were linked, not copied.
+    """
+    if access.format(segment.format).is_dir:
+        return _move_files(access, transaction, segment, name, there, interval)
+    complete(access, segment)
+    if there is not None:
+        complete(access, there)
+        with access.current().index.snapshot() as snapshot:
+            interval |= segment_rows.interval_of(snapshot, there)
+    successor = Successor(access, transaction, name)
+    new = segment._replace(id=successor.id, name=name)
+    keep(access, transaction, segment)
+    is_linked = False
+    if there is None:
+        is_linked = access.directory.link(segment.name, successor.path)
+        new = new._replace(facts=segment.facts if is_linked else _copy(access, segment, successor))
+        access.directory.sync(name.rpartition("/")[0])
+        if generations.waiting(access.directory, name, new.id, access.committed(segment)) is None:
+            raise changed(access.directory, segment.name)  # it was exchanged before
+        transaction.move(segment, new, interval)
+    else:
+        keep(access, transaction, there)
+        end, facts = _merge(access, transaction, segment, there, successor, interval)
+        copies, unproven = max(segment.copies, there.copies), segment.unproven or there.unproven
+        new = new._replace(end=end, facts=facts, copies=copies, unproven=unproven)
+        transaction.supersede(segment)
+        transaction.supersede(there)
+        transaction.save_segment(new, interval)
+        transaction.set_unowned(new, access.format(new.format).holes(new.end, *transaction.sums_of(new)))
+    appear(access, transaction, new)
+    return is_linked
+
+
+def _copy(access: Access, segment: Segment, successor: Successor) -> Facts:
+    """Copy the file to the hidden name of its new generation, on another filesystem; return its facts there."""
+    file = access.directory.open_to_read(segment.name)
+    with successor.create() as copy:
+        copy.copy(file, 0, file.size(), 0)
+        copy.sync()
+    found = access.directory.stat(successor.path)
+    assert found is not None
+    return facts_of(found, segment.facts.tail, segment.facts.checksum)
+
+
+def _merge(
+    access: Access,
+    transaction: Transaction,
+    segment: Segment,
+    there: Segment,
+    successor: Successor,
+    interval: Interval,
+) -> tuple[End, Facts]:
+    """Write the data of both segments, in query order, to a new generation."""
+    directory, name, format = access.directory, there.name, access.format(there.format)
+    new = there._replace(id=successor.id)
+    reader, checked = access.current().reader, dict[int, CheckedReading]()
+    for each in (segment, there):
+        if each.copies is not Copies.NONE:  # data without rows are not written
+            quarantine.link(directory, each.name, verb="archive", why=COPIES)
+        keep_data_after(directory, each.name, each.end, format, verb="archive")
+        checked[each.id] = CheckedReading(reader.file_of(each), each.committed(format.mutable))
+    with access.current().index.snapshot() as snapshot, successor.create() as staged:
+
+        def read(piece: Sequence[tuple[int, int, int, int, int]]) -> list[bytes]:
+            """Return the bytes of data, in their order: (seq, reftime, segment, offset, size) of each."""
+            contents = {}
+            for id_ in (segment.id, there.id):
+                rows: list[Row] = [each[1:] for each in piece if each[2] == id_]
+                contents[id_] = reader.contents(snapshot, rows, checked[id_].add) if rows else iter(())
+            return [next(contents[of]) for _, _, of, _, _ in piece]
+
+        pieces = partial(transaction.pieces_of, (there, segment), interval, _MERGED)
+        ends = [there.end, segment.end]
+        start = start_for(format, ends, (read(piece) for piece in pieces()))
+        writer = SegmentWriter(format, staged, name, start, save_blocks=partial(transaction.save_blocks, new))
+        for piece in pieces():
+            payloads = read(piece)
+            if any(end.kind != writer.end.kind for end in ends):
+                payloads, _ = format.refit(payloads, writer.end.kind)
+            sizes = [*map(len, payloads)]
+            offsets = accumulate(format.extents(sizes), initial=writer.end.length)
+            writer.add(payloads)
+            transaction.set_places((new.id, offset, seq) for (seq, *_), offset in zip(piece, offsets, strict=False))
+            if sizes != [row[-1] for row in piece]:
+                transaction.resize(new, zip([row[0] for row in piece], sizes, strict=True))
+        for each in (segment, there):
+            if checked[each.id].is_whole() is False:
+                raise reader.wrong_checksum(each)
+        end, facts = writer.seal(), writer.facts()
+    displace(access, there)
+    return end, facts
+
+
+def _move_files(
+    access: Access, transaction: Transaction, segment: Segment, name: str, there: Segment | None, interval: Interval
+) -> bool:
+    """Link the files under numbers above those that a segment of the new name has used."""
+    if there is None:
+        keep(access, transaction, segment)
+    else:
+        discard_merged(access, segment)
+    new = there or Segment(transaction.take_generation(), name, segment.format, End())
+    writer, _, is_linked = _link(access, transaction, segment, new, there, interval)
+    if not generations.is_committed(access.directory, segment.name, access.committed(segment)):
+        raise changed(access.directory, segment.name)
+    writer.sync()
+    end, _, facts = writer.appended(name)
+    transaction.supersede(segment)
+    unproven = new.unproven or segment.unproven
+    transaction.save_segment(new._replace(end=end, facts=facts, unproven=unproven), interval)
+    transaction.after_commit(writer.reveal)
+    return is_linked
+
+
+def _link(
+    access: Access, transaction: Transaction, old: Segment, new: Segment, there: Segment | None, interval: Interval
+) -> tuple[DirWriter, set[int], bool]:
+    """Link the files of a dir segment into the directory of another one, in query order; change their rows.
+
+    Returns:
+        What has written them, and is not synced yet; the numbers of the files; whether they were linked, not copied.
+    """
+    writer = DirWriter(access.directory)
+    transaction.on_rollback(writer.undo)
+    if there is None:
+        writer.clear(new.name, new.id)  # what a killed move has left
+        start = Start(Laid(b"", End()), is_new=True, checksum=0)
+    else:
+        start = writer.start(new.name, there.end, access.committed(there), trusted=False)
+        # Files that a killed move has left have no datum, and nobody has removed their rows.
+        transaction.add_deleted(there.id, start.laid.end.length - there.end.length, 0)
+    numbers: list[tuple[int, int]] = []
+    for piece in transaction.pieces_of([old], interval, _MERGED):
+        first = start.laid.end.length + len(numbers)
+        numbers += ((offset, to) for to, (*_, offset, _) in enumerate(piece, first))
+        transaction.set_places((new.id, to, seq) for to, (seq, *_) in enumerate(piece, first))
+    with open_directory(access.directory, old.name) as folder:
+        is_linked = writer.adopt(new.name, new.id, start, folder, numbers, known=there is not None)
+    return writer, {number for number, _ in numbers}, is_linked
+
+
+def _keep_others(directory: Directory, segment: Segment, kept: set[int], *, is_touched: bool = False) -> int:
+    """Move those files of a segment to quarantine that it has never had. Return the bytes of the other ones.
+
+    Args:
+        is_touched: somebody has touched files, so their checksums are compared.
+    """
+    name, freed = segment.name, 0
+    with directory.inside(name) as folder:
+        entries = MetadataFile.of(folder)
+        for number, size in dir.files_of(folder, name).items():
+            if number in kept:
+                continue
+            file = dir.file_name(name, number)
+            is_known = number < segment.end.length and entries is not None and entries.has_size(number, size)
+            if is_known and is_touched:
+                assert entries is not None
+                is_known = dir.is_whole(folder, file, entries.get(number))
+            if is_known:
+                freed += size
+            else:
+                quarantine.keep(directory, f"{name}/{file}", verb="repack", why=_OTHERS, of=name)
+    return freed
+
+
+def keep_only(directory: Directory, name: str, kept: set[int]) -> None:
+    """Remove the other files of a segment. Those that are not the segment's go to quarantine.
+
+    Durability: none; the next repack removes what a power cut brings back. First `.metadata.new` is written without the
+        entries of these files, so that `scan` does not treat the files as lost. Then the files are removed, and
+        `.metadata` is replaced last, so that every remaining file can still be read back into an index.
+    """
+    with directory.inside(name) as folder:
+        entries = MetadataFile.of(folder)
+        is_written = _write_new_metadata(folder, kept)
+        for number, size in dir.files_of(folder, name).items():
+            file = dir.file_name(name, number)
+            if number in kept:
+                continue
+            if entries is not None and entries.has_size(number, size):
+                folder.unlink(file)
+            else:
+                quarantine.keep(directory, f"{name}/{file}", verb="repack", why=_OTHERS, of=name)
+        if is_written or _write_new_metadata(folder, kept):
+            folder.rename(NEW_METADATA, METADATA)
+
+
+def _write_new_metadata(folder: Directory, kept: set[int]) -> bool:
+    """Write `.metadata.new` with the entries of the files that stay, and sync it.
+
+    Returns:
+        Whether it was written: not if `.metadata` is missing or damaged, or the disk is full.
+    """
+    folder.discard(NEW_METADATA)
+    entries = MetadataFile.of(folder)
+    if entries is None or entries.damage is not None:
+        return False
+    try:
+        with folder.create_file(NEW_METADATA) as file:
+            at, chunk = 0, b""
+            for number in sorted(kept):
+                if number in entries:
+                    chunk += entries.frame(number)
+                if len(chunk) >= _CHUNK:
+                    file.write(at, chunk)
+                    at, chunk = at + len(chunk), b""
+            file.write(at, chunk)
+            file.sync()
+    except OndiskError as error:
+        with contextlib.suppress(OndiskError):
+            folder.discard(NEW_METADATA)
+        if isinstance(error, DiskFull):  # as long as the index exists, entries without a file do no harm
+            return False
+        raise
+    return True

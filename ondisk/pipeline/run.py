@@ -30,8 +30,8 @@ from ondisk.files.append import UNFINISHED
 from ondisk.filesystem import PipelineLock
 from ondisk.formats import Format, find
 from ondisk.index import import_log
-from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
+from ondisk.index.index import dump
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.metrics import write

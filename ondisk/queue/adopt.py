@@ -26,9 +26,9 @@ from ondisk.formats.diskqueue.drafts import header_of
 from ondisk.formats.diskqueue.edges import has_json
 from ondisk.formats.diskqueue.header import MAX_SIZE, VERSION, Header
 from ondisk.formats.diskqueue.state import NAME
-from ondisk.maintenance.concat_segments import look_at, scan
 from ondisk.maintenance.diagnosis import Circumstances, diagnose
 from ondisk.maintenance.inspect import found_segments
+from ondisk.maintenance.observe import look_at, scan
 from ondisk.maintenance.promised import tried
 from ondisk.maintenance.states import Diagnosis, Report
 from ondisk.queue.layout import QueueLayout, astray, followed, wrong_when_read

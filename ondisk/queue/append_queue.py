@@ -17,12 +17,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
-from typing import Protocol, cast
+from typing import TypeAlias, cast
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.append import AppendResult, OnCommit
+from ondisk.dataset.append import AppendResult
 from ondisk.dataset.layout import CONFIG
 from ondisk.errors import (
     AuthenticationFailed,
@@ -34,7 +34,7 @@ from ondisk.errors import (
     StorageError,
 )
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.formats import Batch, Format
+from ondisk.formats import Batch
 from ondisk.formats.base import FileStream
 from ondisk.formats.diskqueue.frame_reader import Place, batches, begins_like, is_known, resumed, walk
 from ondisk.formats.diskqueue.seg import Seg
@@ -48,13 +48,8 @@ from ondisk.segment import Damage
 _NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg")
 _LIKE = re.compile(r"[0-9]+\.seg", re.IGNORECASE)
 
+Append: TypeAlias = Callable[..., AppendResult]  # stores batches of a format; its `record` adds to each commit
 _GONE = -1  # the size in the place of a segment that an import did not find any more
-
-
-class Append(Protocol):
-    """Stores batches; `record` adds to each commit."""
-
-    def __call__(self, stream: Iterable[Batch], format: Format, *, record: OnCommit) -> AppendResult: ...
 
 
 def append_queue(
@@ -81,12 +76,11 @@ def append_queue(
     Cost: opens each segment of the queue. Reads what is new, and the whole segment if it is compressed or encrypted.
     """
     with _opened(path) as queue:
-        log = _Log(access, f"queue {queue.path.resolve()}")
         remarks: list[str] = []
         at = _sent(queue)  # before the segments are listed: what Beats removes now is for the next import
         numbers = sorted(_numbers(queue, remarks))
-        known = log.places()
-        source = _Source(access, append, queue, log, batch_size)
+        source = _Source(access, append, queue, f"queue {queue.path.resolve()}", batch_size)
+        known = source.places()
         begun_again = source.has_begun_again(known, numbers)
         new = {}
         if known:
@@ -95,13 +89,13 @@ def append_queue(
             new = source.begin(numbers, remarks, at, from_start=from_start)
         if remarks:
             yield os.fspath(path), AppendResult(notes=remarks)
-        log.save({number: (None, place) for number, place in new.items()})
+        source.save({number: (None, place) for number, place in new.items()})
         known = known or new
         for number in numbers:
             result = source.append_segment(number, known.get(number), growing=number == numbers[-1])
             if result is not None:
                 yield f"{os.fspath(path)}/{number}.seg", result
-        log.forget(known, numbers, at, begun_again=begun_again)
+        source.forget(known, numbers, at, begun_again=begun_again)
 
 
 def _opened(path: str | os.PathLike[str]) -> Directory:
@@ -161,14 +155,21 @@ def _span(first: int, last: int) -> str:
     return f"{first}.seg was" if first == last else f"segments {first} to {last} were"
 
 
+def _text(place: Place | None) -> str | None:
+    return None if place is None else " ".join(map(str, astuple(place)))
+
+
 @dataclass(slots=True)
-class _Log:
+class _Source:
     access: Access
-    source: str
+    append: Append
+    queue: Directory
+    name: str  # in the import log
+    batch_size: int
 
     def places(self) -> dict[int, Place]:
         with self.access.current().index.snapshot() as snapshot:
-            found = import_log.texts(snapshot, self.source)
+            found = import_log.texts(snapshot, self.name)
         return {int(name): Place(*map(int, text.split())) for name, text in found.items()}
 
     def save(self, places: Mapping[int, tuple[Place | None, Place | None]]) -> None:
@@ -179,7 +180,7 @@ class _Log:
                 transaction.commit()
 
     def record(self, transaction: Transaction, number: int, old: Place | None, new: Place | None) -> None:
-        import_log.exchange(transaction, self.source, str(number), _text(old), _text(new))
+        import_log.exchange(transaction, self.name, str(number), _text(old), _text(new))
 
     def forget(self, known: Mapping[int, Place], numbers: list[int], at: State | None, *, begun_again: bool) -> None:
         """Remove the places of segments that do not exist any more, except the last if no later one follows it."""
@@ -194,19 +195,6 @@ class _Log:
         elif gone and not self.places().keys() - gone.keys():  # nothing was read of those that are there
             gone[numbers[0]] = None, Place()
         self.save({number: (old, new) for number, (old, new) in gone.items() if old != new})
-
-
-def _text(place: Place | None) -> str | None:
-    return None if place is None else " ".join(map(str, astuple(place)))
-
-
-@dataclass(slots=True)
-class _Source:
-    access: Access
-    append: Append
-    queue: Directory
-    log: _Log
-    batch_size: int
 
     @property
     def format(self) -> Seg:
@@ -339,13 +327,17 @@ class _Source:
         size = file.size()
         try:
             with _named(file):
-                if known is not None and 0 < known.size == size and self._is_read(file, known):
+                if (
+                    known is not None
+                    and 0 < known.size == size
+                    and (not known.frames or is_known(self.format, file, known))
+                ):
                     return None
                 frames, now, remark = resumed(self.format, file, known or Place())
         except SegmentCorrupt as error:  # inside the header
             if growing or not size:
                 return None
-            self.log.save({number: (known, Place(size=size))})
+            self.save({number: (known, Place(size=size))})
             return AppendResult(damage=[Damage(0, size, error.context["reason"])])
         saved = known
 
@@ -359,7 +351,7 @@ class _Source:
 
         def record(transaction: Transaction) -> None:
             nonlocal saved
-            self.log.record(transaction, number, saved, now)
+            self.record(transaction, number, saved, now)
             saved = now
 
         try:
@@ -370,14 +362,10 @@ class _Source:
         is_finished = not growing or 0 < now.frames == frames.header.frame_count  # Beats counts when it is complete
         now = replace(now, size=size if is_finished else 0)
         if now != (saved or Place()):
-            self.log.save({number: (saved, now)})
+            self.save({number: (saved, now)})
         if remark is not None:
             result.notes.insert(0, remark)
         return result if result.count or result.damage or result.notes else None
-
-    def _is_read(self, file: ReadableFile, known: Place) -> bool:
-        """Return whether all of a file was read, and it is the same; its size is."""
-        return not known.frames or is_known(self.format, file, known)
 
 
 @contextlib.contextmanager

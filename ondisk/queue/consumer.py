@@ -23,10 +23,9 @@ from ondisk.errors import DatumNotFound, InvalidInput, OndiskError, ReadOnly, St
 from ondisk.formats.diskqueue.state import VERSION, State
 from ondisk.index import Copies, Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.states import Diagnosis
 from ondisk.maintenance.states import State as Is
-from ondisk.maintenance.successor import complete
+from ondisk.maintenance.successor import complete, drop
 from ondisk.queue import state_file
 from ondisk.queue.order import Order, Stop, Taken
 from ondisk.queue.position import (
@@ -140,10 +139,9 @@ def remove_acknowledged(access: Access) -> list[str]:
                 segment = snapshot.segment_named(name)
             if segment is None or not _is_removable(segment):
                 continue
-            kind = kind_of(access.format(segment.format))
             complete(access, segment)
             begin_again(access.directory, name)
-            kind.drop(access, transaction, Diagnosis(name, Is.DELETED, ("it is acknowledged",)), Known(segment))
+            drop(access, transaction, Diagnosis(name, Is.DELETED, ("it is acknowledged",)), Known(segment))
             removed.append(name)
     leave_removed(access, "ack")
     return removed

@@ -172,23 +172,18 @@ class Order:
 
 
 class _Open:
-    """A segment that is read, and where. Offsets are those of the index.
-
-    Attributes:
-        begin: the offset of its first frame.
-        shift: what the offsets of the index have more than those of `state.dat`: the bytes of an IV.
-        offset: where to continue.
-        frames: how many frames are before that.
-    """
+    """A segment that is read, and where. Offsets are those of the index."""
 
     def __init__(self, access: Access, segment: Segment) -> None:
         self._access = access
         self._format = cast("Seg", access.format(segment.format))
         self.segment = segment
         self._header = Header.parse(self._file().read(0, MAX_SIZE), draft=Header.of_kind(segment.end.kind).draft)
+        # What the offsets of the index have more than those of `state.dat`: the bytes of an IV.
         self.shift = self._header.size - self._header.logical_size
-        self.begin = self.offset = self._header.size
-        self.frames = 0
+        self.begin = self._header.size  # the offset of its first frame
+        self.offset = self.begin  # where to continue
+        self.frames = 0  # before that
 
     def known(self, snapshot: Snapshot) -> Segment:
         """Return the segment as the index knows it now; raise SegmentMissing if it does not any more."""

@@ -24,7 +24,7 @@ from enum import IntEnum
 from typing import Any
 
 from ondisk.errors import InvalidInput
-from ondisk.replication.fields import Fields, Reader, Writer, sealed
+from ondisk.replication.token import Fields, Reader, Writer, sealed
 
 _FILE_VERSIONS = (0, 1)
 _NONE = -1
@@ -53,44 +53,27 @@ class ResetKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResetKey:
-    """Where to continue if the place of a token is gone.
+    """Where to continue if the place of a token is gone."""
 
-    Attributes:
-        key: a store key.
-        kind: of the record.
-        life_version: of the record.
-    """
-
-    key: bytes
-    kind: ResetKind
-    life_version: int
+    key: bytes  # a store key
+    kind: ResetKind  # of the record
+    life_version: int  # of the record
 
 
 @dataclass(frozen=True, slots=True)
 class FindToken:
-    """A token of Ambry's `StoreFindToken`.
+    """A token of Ambry's `StoreFindToken`."""
 
-    Attributes:
-        version: 0 to 3; a token is written in its own version.
-        kind: what it refers to.
-        incarnation: a UUID; empty before version 2.
-        session: a UUID; may be empty before version 2.
-        log_segment: the name of a segment of the log; empty if the log has only one.
-        offset: in that segment; None if uninitialised.
-        key: the store key of an index token; else empty.
-        inclusive: whether the record at the offset is still to be sent. Only journal tokens since version 2 store it.
-        reset: since version 3.
-    """
-
-    version: int
-    kind: Kind = Kind.UNINITIALIZED
-    incarnation: str = ""
-    session: str = ""
-    log_segment: str = ""
-    offset: int | None = None
-    key: bytes = b""
+    version: int  # 0 to 3; a token is written in its own version
+    kind: Kind = Kind.UNINITIALIZED  # what it refers to
+    incarnation: str = ""  # a UUID; empty before version 2
+    session: str = ""  # a UUID; may be empty before version 2
+    log_segment: str = ""  # the name of a segment of the log; empty if the log has only one
+    offset: int | None = None  # in that segment; None if uninitialised
+    key: bytes = b""  # the store key of an index token; else empty
+    # whether the record at the offset is still to be sent. Only journal tokens since version 2 store it
     inclusive: bool = False
-    reset: ResetKey | None = None
+    reset: ResetKey | None = None  # since version 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +117,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """The content of a file.
+    """The content of a file."""
 
-    Attributes:
-        version: 0 or 1.
-        entries: in their order. Of those with the same identity, the last counts.
-    """
-
-    version: int = 1
-    entries: list[Entry] = field(default_factory=list)
+    version: int = 1  # 0 or 1
+    entries: list[Entry] = field(default_factory=list)  # of those with the same identity, the last counts
 
     def latest(self) -> list[Entry]:
         """Return the entries without those that a later one replaces."""
@@ -150,11 +128,7 @@ class TokenFile:
 
 
 def encode(file: TokenFile) -> bytes:
-    """Return the bytes of a file.
-
-    Raises:
-        InvalidInput: a value does not fit, or a version has no place for it.
-    """
+    """Return the bytes of a file; raise InvalidInput if a value does not fit, or a version has no place for it."""
     if file.version not in _FILE_VERSIONS:
         raise InvalidInput(f"Ambry has no token file of version {file.version}", hint="Use version 1.")
     writer = Writer()
@@ -165,14 +139,7 @@ def encode(file: TokenFile) -> bytes:
 
 
 def decode(content: bytes, name: str) -> TokenFile:
-    """Return the content of a file.
-
-    Args:
-        name: of the file, for messages.
-
-    Raises:
-        IntegrityError: it is damaged, not such a file, or has tokens of a cloud.
-    """
+    """Return the content of the file `name`; raise IntegrityError if it is none, damaged, or has tokens of a cloud."""
     reader = Reader.opened(content, name)
     version = reader.integer(2)
     if version not in _FILE_VERSIONS:
@@ -184,22 +151,14 @@ def decode(content: bytes, name: str) -> TokenFile:
 
 
 def encode_token(token: FindToken) -> bytes:
-    """Return the bytes of one token.
-
-    Raises:
-        InvalidInput: as `encode`.
-    """
+    """Return the bytes of one token; errors are those of `encode`."""
     writer = Writer()
     _token(writer, token)
     return bytes(writer.content)
 
 
 def decode_token(reader: Reader) -> FindToken:
-    """Read one token.
-
-    Raises:
-        IntegrityError: it is not one.
-    """
+    """Read one token; raise IntegrityError if it is none."""
     return _token(reader, FindToken(0))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
@@ -27,10 +27,8 @@ from ondisk.replication.feed import Kind
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import (
     MOST_SEQS,
-    Contents,
     DatasetSource,
     Entry,
-    Numbers,
     Removed,
     Source,
     entries_at,
@@ -41,9 +39,9 @@ from ondisk.replication.source_rows import Followed, Mode
 from ondisk.replication.token import Token
 from ondisk.step import Step, days_ago, runs_of
 
-_Answer = TypeVar("_Answer", Contents, Numbers)
 _SOME = 10_000  # rows
 _SHOWN = 100
+_Ask: TypeAlias = Callable[..., Any]  # `Source.seqs` or `Source.contents`
 OnRange = Callable[[int, int], object]  # called with how many numbers were compared, and how many are left
 
 
@@ -258,57 +256,41 @@ def compared(
         for some megabytes that are equal, or for 100,000 numbers; else 30 for each datum, or 8.
     """
     access, source = replicated.dataset._access, replicated.source
-    mine = DatasetSource(access)
+    mine, by_number = DatasetSource(access), mode is Mode.EXPIRED
+    ask: _Ask = partial(_answer, source.seqs if by_number else source.contents, uuid)
+    here: _Ask = mine.seqs if by_number else mine.contents
     with contextlib.closing(Differences()) as found:
-        if mode is Mode.EXPIRED:
-            _list_ranges(partial(_answer, source.seqs, uuid), mine.seqs, first, last, MOST_SEQS, found, on_range)
-        else:
-            _list_ranges(partial(_answer, source.contents, uuid), mine.contents, first, last, OWN, found, on_range)
-            # Numbers that the source had not given out, and the replica's own.
-            found.list_data("mine", _listed_in(mine.contents, last + 1, 2 * OWN - 1))
-        if mode is Mode.EXPIRED:
+        while first <= last:
+            there = ask(first, min(last, first + MOST_SEQS - 1) if by_number else last, listed=False)
+            end = there.last
+            if not there.equals(here(first, end, listed=False)):
+                found.list_data("theirs", _listed_in(ask, first, end))
+                found.list_data("mine", _listed_in(here, first, end))
+                found.drop_equal()
+            on_range(end + 1 - first, last - end)
+            first = end + 1
+        if by_number:
             for some in found.of(Differs.EXTRA):
                 found.describe("mine", reftimes_at(access, [each.seq for each in some]))
+        else:  # numbers that the source had not given out, and the replica's own
+            found.list_data("mine", _listed_in(here, last + 1, 2 * OWN - 1))
         if mode is not Mode.FOREIGN:
             found.join_numbers()
             find_reasons(source, found, last)
-        if mode is Mode.EXPIRED and (is_exact or found.count(Differs.GONE)):
+        if by_number and (is_exact or found.count(Differs.GONE)):
             _add_digests(access, source, uuid, last, found)
         found.settle_missing(_oldest(replicated.dataset.config))
         yield found
 
 
-def _list_ranges(
-    theirs: Callable[..., _Answer],
-    mine: Callable[..., _Answer],
-    first: int,
-    last: int,
-    most: int,
-    found: Differences,
-    on_range: OnRange,
-) -> None:
-    """List the data of both sides in the ranges whose digests differ; request `most` numbers at once."""
-    while first <= last:
-        there = theirs(first, min(last, first + most - 1), listed=False)
-        end = there.last
-        if not there.equals(mine(first, end, listed=False)):
-            found.list_data("theirs", _listed_in(theirs, first, end))
-            found.list_data("mine", _listed_in(mine, first, end))
-            found.drop_equal()
-        on_range(end + 1 - first, last - end)
-        first = end + 1
-
-
-def _listed_in(
-    read: Callable[..., Contents | Numbers], first: int, last: int
-) -> Iterator[tuple[int, int, bytes | None]]:
+def _listed_in(read: _Ask, first: int, last: int) -> Iterator[tuple[int, int, bytes | None]]:
     while first <= last:
         found = read(first, last, listed=True)
         yield from found.data
         first = found.last + 1
 
 
-def _answer(ask: Callable[..., _Answer], uuid: str, first: int, last: int, *, listed: bool) -> _Answer:
+def _answer(ask: _Ask, uuid: str, first: int, last: int, *, listed: bool) -> Any:
     """Return what a source answers; raise IntegrityError if it is not an answer to the request."""
     answer = ask(first, last, listed=listed)
     if answer.uuid != uuid or answer.first != first or not first <= answer.last <= last:

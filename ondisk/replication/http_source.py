@@ -11,13 +11,12 @@ import io
 import json
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
-from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError, LocationValueError, ProxyError
 from urllib3.util import Url, make_headers, parse_url
 
@@ -27,7 +26,7 @@ from ondisk.errors import ConfigError, IntegrityError, InvalidInput, LockError, 
 from ondisk.replication import records
 from ondisk.replication.feed import MAX_BYTES, Kind
 from ondisk.replication.records import LARGEST, Records
-from ondisk.replication.source import Contents, Description, Numbers, Removed, Source
+from ondisk.replication.source import Contents, Description, Removed, Source
 from ondisk.replication.token import Token
 from ondisk.replication.wire import Structure, digest, from_json, to_json
 
@@ -95,26 +94,26 @@ class HttpSource(Source):
         self._client.clear()
 
     def describe(self) -> Description:
-        return self._ask("describe", None, partial(_structure, Description))
+        return self._structure(Description, "describe")
 
     def changes(self, token: Token | None, max_bytes: int = MAX_BYTES) -> Records:
         asked = {"token": None if token is None else to_json(token), "max_bytes": max_bytes}
         return self._records("changes", asked, max_bytes)
 
-    def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
-        return self._ask("seqs", {"first": first, "last": last, "listed": listed}, partial(_structure, Numbers))
+    def seqs(self, first: int, last: int, *, listed: bool = False) -> Contents:
+        return self._structure(Contents, "seqs", first=first, last=last, listed=listed)
 
     def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
         return self._records("fetch", {"seqs": [*seqs[:_SEQS]], "max_bytes": max_bytes}, max_bytes)
 
     def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
-        return self._ask("contents", {"first": first, "last": last, "listed": listed}, partial(_structure, Contents))
+        return self._structure(Contents, "contents", first=first, last=last, listed=listed)
 
     def removed(self, seqs: Sequence[int]) -> Removed:
         notes: list[tuple[int, int, Kind]] = []
         found = Removed(0, is_partial=False, notes=())
         for begin in range(0, max(1, len(seqs)), _SEQS):
-            found = self._ask("removed", {"seqs": [*seqs[begin : begin + _SEQS]]}, partial(_structure, Removed))
+            found = self._structure(Removed, "removed", seqs=[*seqs[begin : begin + _SEQS]])
             notes += found.notes
         return Removed(found.expired, found.is_partial, notes)
 
@@ -122,9 +121,12 @@ class HttpSource(Source):
         if self._largest is None:
             self._largest = DatasetConfig.from_toml(self.describe().config).max_datum_size
         most = min(LARGEST, 2 * max_bytes + self._largest + _JSON_BYTES)
-        return self._ask(what, asked, lambda body: body.records(most))
+        return self._ask(what, asked, lambda answer: records.decode(_content(answer, most)))
 
-    def _ask(self, what: str, asked: dict[str, Any] | None, read: Callable[[_Body], _T]) -> _T:
+    def _structure(self, kind: type[_S], what: str, **asked: Any) -> _S:
+        return self._ask(what, asked, lambda answer: from_json(kind, _json(answer, _JSON_BYTES)))
+
+    def _ask(self, what: str, asked: dict[str, Any], read: Callable[[BaseHTTPResponse], _T]) -> _T:
         """Return what a function reads from the answer to a request; try again if that can help."""
         tries = 0
         while True:
@@ -136,20 +138,22 @@ class HttpSource(Source):
             time.sleep(self._pause * _SLOWER**tries)
             tries += 1
 
-    def _ask_once(self, what: str, asked: dict[str, Any] | None, read: Callable[[_Body], _T]) -> _T:
+    def _ask_once(self, what: str, asked: dict[str, Any], read: Callable[[BaseHTTPResponse], _T]) -> _T:
         content, headers = None, self._headers
-        if asked is not None:
+        if asked:
             content = json_shapes.dump(asked)
             headers = headers | {"content-digest": digest(content)}
-        method = "GET" if asked is None else "POST"
+        method = "POST" if asked else "GET"
         try:
             with self._client.request(
                 method, f"{self._url}/{what}", body=content, headers=headers, redirect=False, preload_content=False
             ) as answer:
-                body = _Body(answer)
                 if answer.status != 200:
-                    raise self._reported(answer.status, body)
-                found = read(body)
+                    raise self._reported(answer)
+                try:
+                    found = read(answer)
+                except (IntegrityError, InvalidInput) as error:
+                    raise _Damaged(error.message) from error
                 answer.release_conn()
                 return found
         except HTTPError as error:
@@ -163,12 +167,12 @@ class HttpSource(Source):
             hint = "If it is a server of ondisk, compare the versions on both sides, and check the connection."
             raise _Again(IntegrityError(f"{self._url}: the answer is damaged: {error}", hint=hint)) from error
 
-    def _reported(self, status: int, body: _Body) -> Exception:
-        if status == 401:
+    def _reported(self, answer: BaseHTTPResponse) -> Exception:
+        if (status := answer.status) == 401:
             hint = "Pass --server-token FILE, with the token of `ondisk serve --token-file`."
             return ConfigError(f"{self._url}: the token is missing or wrong", hint=hint)
         try:
-            found = body.json(_ERROR_BYTES)["error"]
+            found = _json(answer, _ERROR_BYTES)["error"]
             kind, message, hint = found["kind"], _printable(found["message"]), _printable(found["hint"])
             error = _KINDS[kind](f"{self._url}: {message}", hint=f"On the server: {hint}" if hint else "")
         except (_Damaged, KeyError, TypeError):
@@ -188,51 +192,28 @@ class _Damaged(Exception):
     """An answer is not what a server sends."""
 
 
-class _Body:
-    """The body of an answer, read within limits. The server must send its length, which is easier to limit."""
-
-    def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
-        self._digest = answer.headers.get("content-digest")
-        self._answer = answer
-
-    def records(self, most: int) -> Records:
-        try:
-            return records.decode(self._content(most))
-        except IntegrityError as error:
-            raise _Damaged(error.message) from error
-
-    def json(self, most: int = _JSON_BYTES) -> Any:
-        content = self._content(most)
-        if self._digest != digest(content):
-            raise _Damaged("its digest is wrong")
-        try:
-            return json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise _Damaged(f"it is not JSON: {error}") from error
-
-    def _content(self, most: int) -> bytes:
-        """Return all bytes; raise HTTPError if the connection fails, or after an hour."""
-        left, pieces = self._check_length(most), list[bytes]()
-        # An answer that is cut is an error of the connection. Decoded, a few bytes could become gigabytes.
-        while left and (piece := self._answer.read(min(left, _AHEAD), decode_content=False)):
-            pieces.append(piece)
-            left -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def _check_length(self, most: int) -> int:
-        length = self._answer.length_remaining
-        if length is None:
-            raise _Damaged("its length is missing, perhaps because of a proxy")
-        if length > most:
-            raise _Damaged(f"it has {length} bytes, more than {most}")
-        return length
+def _content(answer: BaseHTTPResponse, most: int) -> bytes:
+    """Return all bytes of an answer; raise HTTPError if the connection fails, or after an hour."""
+    left, pieces = answer.length_remaining, list[bytes]()
+    if left is None:
+        raise _Damaged("its length is missing, perhaps because of a proxy")
+    if left > most:
+        raise _Damaged(f"it has {left} bytes, more than {most}")
+    # An answer that is cut is an error of the connection. Decoded, a few bytes could become gigabytes.
+    while left and (piece := answer.read(min(left, _AHEAD), decode_content=False)):
+        pieces.append(piece)
+        left -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _structure(kind: type[_S], body: _Body) -> _S:
+def _json(answer: BaseHTTPResponse, most: int) -> Any:
+    content = _content(answer, most)
+    if answer.headers.get("content-digest") != digest(content):
+        raise _Damaged("its digest is wrong")
     try:
-        return from_json(kind, body.json())
-    except InvalidInput as error:
-        raise _Damaged(error.message) from error
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise _Damaged(f"it is not JSON: {error}") from error
 
 
 def _hint(problem: str) -> str:
@@ -287,22 +268,6 @@ class _Answer(http.client.HTTPResponse):
         self._limited.seconds = LONGEST
 
 
-class _Connection(HTTPConnection):
-    response_class = _Answer
-
-
-class _TlsConnection(HTTPSConnection):
-    response_class = _Answer
-
-
-class _Connections(urllib3.HTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _TlsConnections(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _TlsConnection
-
-
 def _client_for(url: Url, **options: Any) -> urllib3.PoolManager:
     """Return what sends requests to the host of a URL; raise InvalidInput if the environment's proxy is wrong."""
     proxy = _proxy_of(url)
@@ -316,8 +281,15 @@ def _client_for(url: Url, **options: Any) -> urllib3.PoolManager:
         except LocationValueError as error:
             message = f"the proxy {_without_password(proxy)!r} cannot be used: write it as http://HOST:PORT"
             raise InvalidInput(message, hint=_WHERE) from error
-    made.pool_classes_by_scheme = {"http": _Connections, "https": _TlsConnections}
+    pools = {"http": urllib3.HTTPConnectionPool, "https": urllib3.HTTPSConnectionPool}
+    made.pool_classes_by_scheme = {scheme: _limited(pool) for scheme, pool in pools.items()}
     return made
+
+
+def _limited(pool: Any) -> Any:
+    """Return a class of connections whose answers take a limited time."""
+    connection = type("Connection", (pool.ConnectionCls,), {"response_class": _Answer})
+    return type("Connections", (pool,), {"ConnectionCls": connection})
 
 
 def _proxy_of(url: Url) -> str | None:

@@ -41,7 +41,7 @@ from ondisk.formats import Batch, Format
 from ondisk.index import Segment, Snapshot, changes, segment_rows
 from ondisk.index.precedence import FIRST
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.successor import Successor, complete
+from ondisk.maintenance.successor import Successor, appear, complete, displace
 from ondisk.replication import source_rows
 from ondisk.replication.compare import Differs, OnRange, compared, situation
 from ondisk.replication.feed import Kind
@@ -119,9 +119,9 @@ def mend(access: Access, transaction: Transaction, segment: Segment, fetch: Call
     new = new._replace(facts=facts)
     complete(access, segment)
     quarantine.link(directory, name, verb="replicate", why=_WHY)
-    successor.displace(segment)
+    displace(access, segment)
     transaction.renew(segment, new)
-    successor.appear(new)
+    appear(access, transaction, new)
     return patch.size
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import uuid4
 
@@ -104,21 +104,18 @@ def reconcile(
         message = f"{path}: the source may be another dataset, so nobody can say yet what only the replica has"
         hint = "Run it without --delete-extra, and look at the data that it lists. Then run it with --delete-extra."
         raise StateError(message, hint=hint)
-    first, last, session = 1, now.last, now.session
-    resumes = now.is_begun and now.offset > 0
-    is_valid = now.mode is Mode.VALID and now.offset > 0
-    if now.before is not None and (resumes or is_valid):
-        last, session = now.offset, now.before.session
-        if now.before.comparison is not None:
-            first = now.before.comparison.done + 1
+    first, resumes, is_valid = 1, now.is_begun and now.offset > 0, now.mode is Mode.VALID and now.offset > 0
+    if (before := now.before) is not None and (resumes or is_valid):
+        now = replace(now, last=now.offset, session=before.session)
+        first += 0 if before.comparison is None else before.comparison.done
     # A dry run must not promise to fetch a datum that the source cannot read.
-    with compared(replicated, now.uuid, now.mode, first, last, on_range, is_exact=not yes) as found:
+    with compared(replicated, now.uuid, now.mode, first, now.last, on_range, is_exact=not yes) as found:
         found.pair()
         _check_readable(replicated.dataset._access, now, found)
         unwanted = (*_DELETED, *_EXTRA) if delete_extra else _DELETED
-        result = _planned(now, last, found, unwanted)
+        result = _planned(now, found, unwanted)
         if yes:
-            step = _Steps(replicated, now, last, session, found, result)
+            step = _Steps(replicated, now, found, result)
             if not resumes:
                 step.begin()
             changed = found.count(*unwanted, Differs.CHANGED, Differs.MISSING, Differs.UNREAD) + result.renumbered
@@ -149,9 +146,9 @@ def _check_readable(access: Access, now: Situation, found: Differences) -> None:
                     raise SegmentCorrupt(error.message, hint=hint, segment=segment.name) from error
 
 
-def _planned(now: Situation, last: int, found: Differences, unwanted: Sequence[Differs]) -> Reconciled:
+def _planned(now: Situation, found: Differences, unwanted: Sequence[Differs]) -> Reconciled:
     kept = [kind for kind in _EXTRA if kind not in unwanted]
-    result = Reconciled(now.uuid, now.mode.value, offset=last)
+    result = Reconciled(now.uuid, now.mode.value, offset=now.last)
     result.fetched = found.count(*WANTED) - found.count(Differs.UNREAD)
     result.renumbered, result.replaced = sum(map(len, found.pairs())), found.count(Differs.CHANGED)
     result.deleted, result.extra = found.count(*unwanted), found.count(*kept)
@@ -162,29 +159,29 @@ def _planned(now: Situation, last: int, found: Differences, unwanted: Sequence[D
 
 
 class _Steps:
-    def __init__(
-        self, replicated: Replica, now: Situation, last: int, session: int, found: Differences, result: Reconciled
-    ) -> None:
+    def __init__(self, replicated: Replica, at: Situation, found: Differences, result: Reconciled) -> None:
         self._replica = replicated
         self._access = replicated.dataset._access
-        self._source = replicated.source
-        self._mode = now.mode
-        self._uuid, self._last, self._session = now.uuid, last, session
+        self._at = at
         self._found, self._result = found, result
-        self._now = now.before
+        self._now = at.before
         self._kept: set[int] = set()  # ids of segments
+
+    @property
+    def _begun(self) -> Followed:
+        assert self._now is not None
+        return self._now
 
     def begin(self) -> None:
         """Record that the comparison has begun. Pulls wait until it is complete."""
-        host, port = self._source.address
-        forget = self._mode is Mode.FOREIGN
+        at, (host, port) = self._at, self._replica.source.address
 
         def begun(transaction: Transaction) -> None:
-            if forget:  # the noted numbers now mean other data
+            if at.mode is Mode.FOREIGN:  # the noted numbers now mean other data
                 source_rows.forget_history(transaction)
             bytes_read = 0 if self._now is None else self._now.bytes_read
-            comparison, own = Comparison(self._mode), transaction.counters.uuid
-            now = Followed(self._uuid, own, self._session, self._last, -1, comparison, host, port, bytes_read)
+            comparison, own = Comparison(at.mode), transaction.counters.uuid
+            now = Followed(at.uuid, own, at.session, at.last, -1, comparison, host, port, bytes_read)
             source_rows.follow(transaction, now)
 
         self._change(begun)
@@ -192,7 +189,7 @@ class _Steps:
     def run(self, unwanted: Sequence[Differs], *, expires: bool) -> None:
         """Do what is left, delete the data of the replica that are unwanted, and end the comparison."""
         found = self._found
-        if self._mode is Mode.FOREIGN:
+        if self._at.mode is Mode.FOREIGN:
             for seqs in found.not_own():
                 self._each(seqs, self._set_apart)
         for pairs in found.pairs():
@@ -242,9 +239,8 @@ class _Steps:
 
     def _has_copies(self, segment: Segment) -> bool:
         """Return whether the source has all data of a segment, and a run that continues this one compares them."""
-        assert self._now is not None
-        assert self._now.comparison is not None
-        done, chunks = self._now.comparison.done, _seqs_of(self._access, segment)
+        assert self._begun.comparison is not None
+        done, chunks = self._begun.comparison.done, _seqs_of(self._access, segment)
         return not any(seqs[0] <= done or self._found.has(seqs, *_NO_COPY) for seqs in chunks)
 
     def _remove(self, transaction: Transaction, segment: Segment) -> None:
@@ -262,10 +258,9 @@ class _Steps:
         transaction.remove(segment)
 
     def _copies(self, seqs: Sequence[int]) -> Records:
-        assert self._now is not None
         asked = seqs[:_TOGETHER]
-        records = self._source.fetch(asked, ANSWER_BYTES)
-        check_follows(records, self._now._replace(offset=asked[0] - 1))
+        records = self._replica.source.fetch(asked, ANSWER_BYTES)
+        check_follows(records, self._begun._replace(offset=asked[0] - 1))
         return records
 
     def _keep(self, segments: Iterable[Segment]) -> None:
@@ -293,23 +288,21 @@ class _Steps:
         self._found.miss(left.values())  # maintenance has removed them meanwhile: they are fetched
 
     def _fetch(self) -> None:
-        result, now = self._result, self._now
-        assert now is not None
+        result, mode = self._result, self._at.mode
         for some in self._found.of(*WANTED):
             seqs = [entry.seq for entry in some]
             while seqs:
                 asked, records = seqs[:_TOGETHER], self._copies(seqs)
                 reached = min(records.token.offset, asked[-1])
-                done = 0 if self._mode is Mode.EXPIRED else reached
-                after = now._replace(comparison=Comparison(self._mode, done), bytes_read=now.bytes_read + records.size)
+                comparison, now = Comparison(mode, 0 if mode is Mode.EXPIRED else reached), self._begun
+                after = now._replace(comparison=comparison, bytes_read=now.bytes_read + records.size)
                 applied = self._apply(records, now, after, asked)
                 result.fetched += applied.stored
                 result.replaced += applied.deleted
                 result.missing += applied.unreadable
                 result.bytes += applied.bytes
                 seqs = [seq for seq in seqs if seq > reached]
-                self._now = now = self._replica.followed
-                assert now is not None
+                self._now = self._replica.followed
 
     def _apply(self, records: Records, now: Followed, after: Followed, asked: Sequence[int]) -> Applied:
         def keep(transaction: Transaction, _applied: Applied) -> None:
@@ -322,19 +315,17 @@ class _Steps:
 
     def _end(self, *, expires: bool) -> None:
         """End the comparison, so that pulls continue. `expires`: the tokens of the replica's own replicas expire."""
-        is_foreign = self._mode is Mode.FOREIGN
         lost = [entry.seq for some in self._found.of(Differs.LOST) for entry in some]
-        uuid = str(uuid4()) if is_foreign else None
+        uuid = str(uuid4()) if self._at.mode is Mode.FOREIGN else None
 
         def end(transaction: Transaction) -> None:
-            assert self._now is not None
             source_rows.settle_lost(transaction)
             source_rows.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in lost])
             if uuid is not None:
-                transaction.identify_as(uuid, seq=self._last)
+                transaction.identify_as(uuid, seq=self._at.last)
                 # Tokens of the replica's own replicas name it, also if nothing that it numbered had to be fetched.
-                source_rows.note_sessions(transaction, [(self._last, self._session)])
-            source_rows.follow(transaction, self._now._replace(comparison=None, replica=uuid or self._now.replica))
+                source_rows.note_sessions(transaction, [(self._at.last, self._at.session)])
+            source_rows.follow(transaction, self._begun._replace(comparison=None, replica=uuid or self._begun.replica))
             if expires and uuid is None:
                 transaction.expire_tokens()
 

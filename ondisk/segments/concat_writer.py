@@ -35,7 +35,7 @@ from ondisk.segments.facts import (
     tail_of,
     too_short,
 )
-from ondisk.segments.generations import complete, hidden, reveal, set_aside
+from ondisk.segments.generations import hidden, reveal, set_aside
 
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
 _PIECE = 1024 * 1024  # bytes that are laid together: fewer take more writes, and more leave the processor's cache
@@ -102,11 +102,6 @@ class ConcatWriter:
         self._take_generation = take_generation
         self._appends: dict[str, _Append] = {}
         self._unsynced: list[str] = []
-
-    def exists(self, name: str, generation: int, committed: Committed) -> bool:
-        """Return whether anything has the segment's name; first a generation that a crash left hidden gets the name."""
-        complete(self._directory, name, generation, committed)
-        return self._directory.stat(name) is not None
 
     def start(self, name: str, end: End | None, committed: Committed | None, layout: Layout, *, trusted: bool) -> Start:
         """Return where a segment continues.

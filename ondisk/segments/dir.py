@@ -31,7 +31,6 @@ too coarse to show that a file was written twice.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import stat
 import struct
@@ -46,12 +45,12 @@ from zlib_ng.zlib_ng import crc32
 
 from ondisk import frame
 from ondisk.datum import INTEGER_MAX
-from ondisk.errors import DiskFull, FrameCorrupt, InvalidInput, SegmentCorrupt, SegmentMissing, StorageError
+from ondisk.errors import RESTORE, DiskFull, FrameCorrupt, InvalidInput, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.segment import Damage, End, Facts, ScanResult
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen, changed, drop_oldest, facts_of, missing, restore_or_salvage, tail_of
-from ondisk.segments.generations import LOOKS, hidden, kept, mark_moved
+from ondisk.segments.generations import LOOKS, hidden, kept
 from ondisk.segments.places import elsewhere
 
 SEQUENCE = ".sequence"
@@ -363,7 +362,7 @@ def end_of_entries(folder: Directory, name: str, end: End) -> int:
         return entries.end
     raise SegmentCorrupt(
         f"cannot append to {folder.path}: {METADATA} is damaged at byte {entries.end}: {entries.damage.reason}",
-        hint=f"Restore {METADATA} from a backup.",
+        hint=f"{RESTORE}.",
         segment=name,
     )
 
@@ -437,58 +436,6 @@ def stat_of(number: int, size: int, mtime: int, inode: int) -> bytes:
     return _STAT.pack(number, size, mtime, inode & INTEGER_MAX)
 
 
-def complete_folder(directory: Directory, name: str, generation: int, committed: Committed) -> None:
-    """Give the directory of a generation its name, if that is left to do.
-
-    Only if it agrees with the facts in the index. Another directory at NAME, which does not, is moved to quarantine.
-
-    Args:
-        committed: the facts, and the bytes of `.metadata` at the last commit.
-
-    Durability: the rename is synced.
-    """
-    alias = hidden(name, generation)
-    there = directory.stat(alias)
-    if there is None or not stat.S_ISDIR(there.st_mode) or not agrees(directory, alias, committed):
-        return
-    if directory.stat(name) is not None:
-        if agrees(directory, name, committed):
-            return
-        quarantine.keep(directory, name, verb="open", why=f"generation {generation} of the segment takes its place")
-    directory.rename(alias, name)
-
-
-def hide(directory: Directory, name: str, generation: int, committed: Committed) -> None:
-    """Move a generation's directory to its hidden name, durably; another directory goes to quarantine."""
-    if agrees(directory, name, committed):
-        directory.rename(name, hidden(name, generation))
-    else:
-        why = f"generation {generation} of the segment was dropped, and it is not that"
-        quarantine.keep(directory, name, verb="repack", why=why)
-
-
-def recorded_stat(directory: Directory, name: str, *, is_dir: bool) -> os.stat_result | None:
-    """Return the stat of the file whose inode the index records of a segment; of a directory, its `.sequence`."""
-    return directory.stat(f"{name}/{SEQUENCE}" if is_dir else name)
-
-
-def leave_folder(directory: Directory, name: str, generation: int, committed: Committed) -> None:
-    """Do as `ondisk.segments.generations.leave` with a directory."""
-    found = recorded_stat(directory, name, is_dir=True)
-    if found is not None and committed.may_be(found) and agrees(directory, name, committed):
-        mark_moved(directory, name, generation)
-        directory.rename(name, hidden(name, generation))
-
-
-def agrees(directory: Directory, path: str, committed: Committed) -> bool:
-    """Return whether a directory may be the one that the index describes."""
-    try:
-        with directory.inside(path) as folder:
-            return seen_in(folder, committed.facts, committed.size) is not Seen.OTHER
-    except (FileNotFoundError, StorageError):
-        return False
-
-
 def discard_folder(directory: Directory, name: str, path: str) -> None:
     """Remove the directory of a segment with its files, unless it contains other files.
 
@@ -513,9 +460,6 @@ def drop_folder(directory: Directory, name: str, path: str) -> None:
         why = "files that are not the segment's were in its directory, which was removed"
         quarantine.keep(directory, path, verb="repack", why=why, of=name)
 
-
-FOLDERS = complete_folder, drop_folder
-"""How `ondisk.segments.generations.recover` finishes and removes generations of dir segments."""
 
 Known: TypeAlias = Callable[[], Committed]
 

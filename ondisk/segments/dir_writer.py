@@ -19,7 +19,6 @@ from ondisk.segments.dir import (
     METADATA,
     SEQUENCE,
     MetadataFile,
-    complete_folder,
     discard_folder,
     encode_entry,
     end_of_entries,
@@ -32,7 +31,7 @@ from ondisk.segments.dir import (
     write_sequence,
 )
 from ondisk.segments.facts import Committed, Seen, changed, facts_of, tail_of
-from ondisk.segments.generations import hidden
+from ondisk.segments.generations import complete, hidden
 
 _MANY = 32  # files of a batch; fewer are synced one by one
 
@@ -68,12 +67,6 @@ class DirWriter:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._appends: dict[str, _Append] = {}
-
-    def exists(self, name: str, generation: int, committed: Committed | None = None) -> bool:
-        """Return whether anything is at the segment's name, after giving a new one its name if a crash came before."""
-        if committed is not None:
-            complete_folder(self._directory, name, generation, committed)
-        return self._directory.stat(name) is not None
 
     def start(
         self,
@@ -233,7 +226,7 @@ class DirWriter:
         for name, append in self._appends.items():
             if append.path != name:
                 committed = Committed(append.size, append.facts, range(0))
-                complete_folder(self._directory, name, append.generation, committed)
+                complete(self._directory, name, append.generation, committed)
 
     def undo(self) -> None:
         """Undo all writes as far as the disk allows; nobody reads what stays, and no number is used twice."""

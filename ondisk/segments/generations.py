@@ -23,8 +23,7 @@ To replace a segment of generation 17 by generation 18:
     5. When nobody reads an older snapshot, `recover` removes `.NAME.17`, or `retire` moves it to `.replaced`, for jobs
        that were planned before; see `ondisk.segments.replaced`.
 
-A dir segment is a directory, which cannot replace another one: instead of 2, NAME is renamed to `.NAME.17`. See
-`ondisk.segments.dir`.
+A dir segment is a directory, which cannot replace another one: instead of 2, `move_old` renames NAME to `.NAME.17`.
 
 To move a segment of generation 17 to another folder, as generation 18 of another name:
 
@@ -57,7 +56,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from ondisk.errors import ReadOnly, StorageError
 from ondisk.filesystem import Directory, WritableFile, is_denied
@@ -165,7 +164,7 @@ def leave(directory: Directory, name: str, generation: int, committed: Committed
 
     Durability: the mark is synced first, then the rename.
     """
-    found = directory.stat(name)
+    found = recorded_stat(directory, name)
     if found is not None and committed.may_be(found) and is_committed(directory, name, committed):
         mark_moved(directory, name, generation)
         set_aside(directory, name, generation, verb="archive")
@@ -229,7 +228,7 @@ def waiting(directory: Directory, name: str, generation: int, committed: Committ
     """Return the stat of the committed generation's file if it must still be renamed to NAME, else None."""
     alias = hidden(name, generation)
     there = directory.stat(alias)
-    if there is None or not stat.S_ISREG(there.st_mode):
+    if there is None:
         return None
     found = directory.stat(name)
     if found is not None and found.st_ino == there.st_ino:
@@ -304,10 +303,15 @@ def parents(directory: Directory) -> Iterator[str]:
                 yield below(root, name)
 
 
-def _discard(directory: Directory, _: str, alias: str) -> None:
-    found = directory.stat(alias)
-    if found is not None and stat.S_ISREG(found.st_mode):  # a folder is somebody else's
+def _remove(directory: Directory, name: str, generation: int) -> None:
+    found = directory.stat(alias := hidden(name, generation))
+    if found is not None and stat.S_ISREG(found.st_mode):
         directory.discard(alias)
+    elif found is not None and stat.S_ISDIR(found.st_mode):
+        from ondisk.segments.dir import SEQUENCE, drop_folder  # here, as few datasets have dir segments
+
+        if directory.stat(f"{alias}/{SEQUENCE}") is not None or not directory.names(alias):  # else somebody else's
+            drop_folder(directory, name, alias)
 
 
 def recover(
@@ -315,8 +319,6 @@ def recover(
     name: str,
     generations: list[int],
     current: tuple[int, Committed] | None,
-    finish: Callable[[Directory, str, int, Committed], None] = complete,
-    remove: Callable[[Directory, str, str], None] = _discard,
     *,
     has_no_older_readers: bool,
     trusted: bool,
@@ -325,7 +327,6 @@ def recover(
 
     Args:
         current: the segment's generation in the index, and its bytes; None if the index does not know the segment.
-        finish, remove: for files; `ondisk.segments.dir.FOLDERS` has those for dir segments.
         trusted: the sentinel does not exist. Otherwise an unknown generation may contain data that the index has lost.
 
     Returns:
@@ -341,7 +342,7 @@ def recover(
     directory.sync(parent_of(name))
     known = None if current is None else current[0]
     if current is not None and known in generations:
-        finish(directory, name, *current)
+        complete(directory, name, *current)
         if _same(directory, name, hidden(name, current[0])):
             directory.discard(hidden(name, current[0]))
     others = [generation for generation in generations if generation != known]
@@ -349,7 +350,7 @@ def recover(
         return others
     for generation in others:
         if not retire(directory, name, generation):
-            remove(directory, name, hidden(name, generation))
+            _remove(directory, name, generation)
     discard_marks(directory, name, others)
     return []
 
@@ -361,11 +362,33 @@ def discard_marks(directory: Directory, name: str, generations: Iterable[int]) -
 
 
 def is_committed(directory: Directory, name: str, committed: Committed) -> bool:
-    """Return whether a file may be the generation that the index describes."""
+    """Return whether a file or a directory may be the generation that the index describes."""
+    return seen_at(directory, name, committed) not in (None, Seen.OTHER)
+
+
+def seen_at(directory: Directory, name: str, committed: Committed) -> Seen | None:
+    """Compare a file, or the directory of a dir segment, with the facts in the index; None if nothing is there."""
+    found = directory.stat(name)
     with contextlib.suppress(FileNotFoundError):
-        file = directory.open_to_read(name)
-        return committed.seen_in(file, file.stat()) is not Seen.OTHER
-    return False
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            from ondisk.segments.dir import seen_in
+
+            try:
+                with directory.inside(name) as folder:
+                    return seen_in(folder, committed.facts, committed.size)
+            except StorageError:
+                return Seen.OTHER
+        if found is not None and stat.S_ISREG(found.st_mode):
+            file = directory.open_to_read(name)
+            return committed.seen_in(file, file.stat())
+        return None if found is None else Seen.OTHER
+    return None
+
+
+def recorded_stat(directory: Directory, name: str) -> os.stat_result | None:
+    """Return the stat of the file whose inode the index records of a segment; of a directory, its `.sequence`."""
+    found = directory.stat(name)
+    return directory.stat(f"{name}/.sequence") if found is not None and stat.S_ISDIR(found.st_mode) else found
 
 
 def _same(directory: Directory, name: str, other: str) -> bool:

@@ -1,9 +1,9 @@
-"""Insert staged rows into the index: what one transaction does with the files that `ondisk.staging.rows` writes.
+"""Insert staged rows into the index: what one transaction does with a file that `ondisk.staging.rows` writes.
 
-The files are attached. Temporary tables, which are dropped at the end, contain the intermediate results:
+The file is attached. Temporary tables, which are dropped at the end, contain the intermediate results:
 
     placed    piece → its segment, and the number to add to its offsets
-    own0 …    id of a value in a file → its id in the index
+    own       id of a value in the file → its id in the index
     again     rows that were skipped as duplicates, and will replace others
     surplus   the duplicates that replace nothing
     chosen    the pieces that cannot be copied as a whole
@@ -16,15 +16,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 from ondisk.errors import StateError
 from ondisk.index.precedence import Precedence
-from ondisk.index.tables import UNIQUE
+from ondisk.index.tables import UNIQUE, column_of
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Block
 from ondisk.staging.rows import Piece
@@ -35,31 +34,6 @@ _MANY = 2  # with so many times the rows that there were, it is faster to rebuil
 _JOINED = 50  # tables; SQLite joins 64 at most
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    """An attached file, and the numbers of pieces and data in the files before it."""
-
-    path: str
-    schema: str
-    pieces: int
-    seqs: int
-
-    @property
-    def own(self) -> str:
-        """The temporary table of the ids of its values."""
-        return f"temp.own_{self.schema}"
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Where a piece is to be stored."""
-
-    piece: int  # its id
-    segment: int  # the generation of its segment
-    shift: int  # the offset of its first datum in the segment
-    padding: int  # bytes after each of its data; -1 if data are files, and offsets their numbers
-
-
 class Incoming:
     """Staged rows in a transaction.
 
@@ -68,27 +42,22 @@ class Incoming:
         first: the seq of the first one.
 
     Raises, in every method:
-        StateError: a file is damaged.
+        StateError: the file is damaged.
         sqlite3.Error: for the transaction, which translates it.
     """
 
-    def __init__(self, transaction: Transaction, paths: Sequence[str]) -> None:
+    def __init__(self, transaction: Transaction, path: str) -> None:
         self._transaction = transaction
         self._execute = transaction.connection.execute
         self._execute_many = transaction.connection.executemany
         self._columns = transaction.schema
-        self._files: list[_File] = []
-        self.first = self.count = 0
-        pieces = 0
-        for path in paths:
-            schema = transaction.attach(path)
-            self._files.append(_File(path, schema, pieces, self.count))
-            sql = "SELECT count(*), ifnull(max(seq), 0), (SELECT ifnull(max(id), 0) FROM {0}.piece) FROM {0}.datum"
-            count, last, last_piece = self._execute(sql.format(schema)).fetchone()
-            if count != last:
-                raise _damaged(path, "rows are missing")
-            self.count += count
-            pieces += last_piece
+        self._path = path
+        self._file = transaction.attach(path)
+        self.count: int
+        self.count, last = self._execute(f"SELECT count(*), ifnull(max(seq), 0) FROM {self._file}.datum").fetchone()
+        if self.count != last:
+            raise self._damaged("rows are missing")
+        self.first = transaction.take_seqs(self.count).start
         for table in (
             "placed (piece INTEGER PRIMARY KEY, segment INTEGER, shift INTEGER, padding INTEGER)",
             "surplus (seq INTEGER PRIMARY KEY)",
@@ -109,31 +78,28 @@ class Incoming:
 
     def pieces(self) -> list[Piece]:
         """Return all pieces, in their order in the segments."""
-        return [
-            Piece(id_ + file.pieces, *rest)
-            for file in self._files
-            for id_, *rest in self._execute(f"SELECT * FROM {file.schema}.piece ORDER BY id")
-        ]
+        return [Piece(*row) for row in self._execute(f"SELECT * FROM {self._file}.piece ORDER BY id")]
 
     def blocks(self, piece: Piece) -> list[Block]:
         """Return the blocks of a compressed piece, with offsets and positions from its begin."""
-        file = self._file_of(piece.id)
-        sql = f'SELECT "offset", position, stored FROM {file.schema}.block WHERE piece = ? ORDER BY "offset"'
-        return [*map(Block._make, self._execute(sql, (piece.id - file.pieces,)))]
+        sql = f'SELECT "offset", position, stored FROM {self._file}.block WHERE piece = ? ORDER BY "offset"'
+        return [*map(Block._make, self._execute(sql, (piece.id,)))]
 
-    def take_numbers(self) -> None:
-        """Take seqs for all rows, in the order of the files and of the rows in each."""
-        self.first = self._transaction.take_seqs(self.count).start
+    def place(self, placed: Iterable[tuple[int, int, int, int]]) -> None:
+        """Say where pieces are to be stored, which may be elsewhere than before.
 
-    def place(self, placed: Iterable[Placed]) -> None:
-        rows = ((each.piece, each.segment, each.shift, each.padding) for each in placed)
-        self._execute_many("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", rows)
+        Args:
+            placed: id of the piece, generation of its segment, offset of its first datum there, and bytes after each of
+                its data; -1 if data are files, and offsets their numbers.
+        """
+        self._execute_many("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", placed)
 
     def insert(self) -> int:
-        """Insert all rows but duplicates, and return how many were inserted; raise StateError if a file is damaged."""
-        for file in self._files:
-            self._take_values(file)
-        if self._outnumber() and self._insert_at_once():
+        """Insert all rows but duplicates, and return how many were inserted."""
+        self._take_values()
+        span = "SELECT (SELECT max(seq) FROM datum) - (SELECT min(seq) FROM datum)"  # there are at most as many rows
+        (before,) = self._execute(span).fetchone()
+        if (before is None or self.count > _MANY * before) and self._insert_at_once():
             return self.count
         return self._insert(self._columns.on_conflict)
 
@@ -143,19 +109,17 @@ class Incoming:
 
     def note_duplicates(self) -> None:
         """Note the rows that `insert` skipped, for `duplicates`. Call it before `settle`."""
-        for file in self._files:
-            rows = f"SELECT {self._seq(file)} FROM {file.schema}.datum AS d WHERE {self._is_skipped(file)}"
-            self._execute(f"INSERT INTO temp.surplus {rows}")
+        rows = f"SELECT {self._seq} FROM {self._file}.datum AS d WHERE {self._is_skipped}"
+        self._execute(f"INSERT INTO temp.surplus {rows}")
 
     def duplicates(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """Yield each piece with the place and size of its duplicates that were noted and replaced nothing."""
-        for file in self._files:
-            sql = (
-                f'SELECT d.piece + {file.pieces}, d."offset", d.size FROM {file.schema}.datum AS d'
-                f" CROSS JOIN temp.surplus ON surplus.seq = {self._seq(file)} ORDER BY 1, d.seq"
-            )
-            for piece, rows in groupby(self._execute(sql), key=itemgetter(0)):
-                yield piece, [(at, size) for _, at, size in rows]
+        sql = (
+            f'SELECT d.piece, d."offset", d.size FROM {self._file}.datum AS d'
+            f" CROSS JOIN temp.surplus ON surplus.seq = {self._seq} ORDER BY 1, d.seq"
+        )
+        for piece, rows in groupby(self._execute(sql), key=itemgetter(0)):
+            yield piece, [(at, size) for _, at, size in rows]
 
     def settle(self, precedence: Precedence) -> int:
         """Let skipped rows replace those that they duplicate, and return how many did, as if one after another."""
@@ -171,12 +135,9 @@ class Incoming:
         execute(f"DELETE FROM temp.again WHERE seq NOT IN ({last})")
         execute("CREATE TEMP TABLE doomed (seq INTEGER PRIMARY KEY)")
         execute(f"INSERT INTO doomed SELECT datum.seq FROM temp.again AS a CROSS JOIN main.datum ON {equal}")
-        (seen,) = execute("SELECT count(*) FROM doomed WHERE seq < ?", (self.first,)).fetchone()
-        number = f"{self._transaction.take_seqs(seen).start - 1} + row_number() OVER (ORDER BY seq)"
-        execute(f"INSERT INTO deletion (seq, datum) SELECT {number}, seq FROM doomed WHERE seq < ?", (self.first,))
-        before = "SELECT seq FROM doomed WHERE seq < ?", (self.first,)
-        self._transaction.count_deleted(*before)
-        self._transaction.sums.remove_rows(*before)
+        seen = self._transaction.note_deletions("SELECT seq FROM doomed WHERE seq < ?", (self.first,))
+        self._transaction.count_deleted(*seen)
+        self._transaction.sums.remove_rows(*seen)
         execute("DELETE FROM main.datum WHERE seq IN (SELECT seq FROM doomed)")
         execute("DROP TABLE doomed")
         execute(f"{self._columns.insert_into} SELECT {names} FROM temp.again")
@@ -201,44 +162,32 @@ class Incoming:
         names = ", ".join(self._columns.of_table["datum"])
         self._execute("DROP TABLE IF EXISTS temp.again")
         self._execute(f"CREATE TEMP TABLE again AS SELECT {names} FROM main.datum WHERE false")
-        for file in self._files:
-            rows = self._rows(file, self._seq(file))
-            self._execute(f"INSERT INTO temp.again {rows} WHERE {self._is_skipped(file)}")
+        self._execute(f"INSERT INTO temp.again {self._rows(self._seq)} WHERE {self._is_skipped}")
 
     def first_duplicate(self) -> dict[str, Any] | None:
         """Return the key of the first row that is not in the index; None if all are."""
-        names = self._columns.unique_names
-        for file in self._files:
-            columns = ["d.reftime" if name == "reftime" else self._value(file, name) for name in names]
-            sql = (
-                f"SELECT {', '.join(columns)} FROM {file.schema}.datum AS d WHERE {self._is_skipped(file)}"
-                " ORDER BY d.seq LIMIT 1"
-            )
-            row = self._execute(sql).fetchone()
-            if row is not None:
-                return dict(zip(names, row, strict=True))
-        return None
+        names, value = self._columns.unique_names, f"(SELECT value FROM {self._file}.value WHERE id = {{}})"
+        is_id = {name for name, kind in self._columns.kinds.items() if kind.interned}
+        own = {name: f"d.{column_of(name)}" for name in names}
+        columns = ", ".join(value.format(own[name]) if name in is_id else own[name] for name in names)
+        sql = f"SELECT {columns} FROM {self._file}.datum AS d WHERE {self._is_skipped} ORDER BY d.seq LIMIT 1"
+        row = self._execute(sql).fetchone()
+        return None if row is None else dict(zip(names, row, strict=True))
 
     def kept(self) -> dict[int, tuple[int, int]]:
         """Return piece → how many of its data are in the index, and their bytes."""
-        found: dict[int, tuple[int, int]] = {}
-        for file in self._files:
-            sql = (
-                f"SELECT d.piece + {file.pieces}, count(*), sum(d.size) FROM {file.schema}.datum AS d"
-                f" WHERE NOT {self._is_skipped(file)} GROUP BY 1"
-            )
-            found.update((piece, (count, size)) for piece, count, size in self._execute(sql))
-        return found
+        counted = f"SELECT d.piece, count(*), sum(d.size) FROM {self._file}.datum AS d"
+        rows = self._execute(f"{counted} WHERE NOT {self._is_skipped} GROUP BY 1")
+        return {piece: (count, size) for piece, count, size in rows}
 
     def move(self) -> None:
         """Set the places of the data in the index: consecutive in each piece, which begins where `place` put it."""
-        for file in self._files:
-            each = "iif(p.padding < 0, 1, d.size + p.padding)"
-            at = f"p.shift + sum({each}) OVER (PARTITION BY d.piece ORDER BY d.seq) - {each}"
-            columns = f"{self._seq(file)} AS seq, p.segment AS segment, {at} AS at"
-            moved = f"SELECT {columns} {self._from(file)} WHERE NOT {self._is_skipped(file)}"
-            sets = 'segment = moved.segment, "offset" = moved.at'
-            self._execute(f"UPDATE main.datum SET {sets} FROM ({moved}) AS moved WHERE datum.seq = moved.seq")
+        each = "iif(p.padding < 0, 1, d.size + p.padding)"
+        at = f"p.shift + sum({each}) OVER (PARTITION BY d.piece ORDER BY d.seq) - {each}"
+        columns = f"{self._seq} AS seq, p.segment AS segment, {at} AS at"
+        moved = f"SELECT {columns} {self._from} WHERE NOT {self._is_skipped}"
+        sets = 'segment = moved.segment, "offset" = moved.at'
+        self._execute(f"UPDATE main.datum SET {sets} FROM ({moved}) AS moved WHERE datum.seq = moved.seq")
 
     def span_of(self, segment: int) -> Interval:
         """Return the interval of the rows that were inserted into a segment."""
@@ -251,35 +200,26 @@ class Incoming:
         if not rows:
             return
         self._execute_many("INSERT INTO temp.chosen VALUES (?)", rows)
-        for file in self._files:
-            piece = f"d.piece + {file.pieces}"
-            sql = (
-                f'INSERT INTO temp.kept SELECT {piece}, d.seq, d."offset", d.size, beside.content'
-                f" FROM {file.schema}.datum AS d LEFT JOIN {file.schema}.beside ON beside.seq = d.seq"
-                f" WHERE {piece} IN temp.chosen AND NOT {self._is_skipped(file)}"
-            )
-            self._execute(sql)
+        self._execute(
+            f'INSERT INTO temp.kept SELECT d.piece, d.seq, d."offset", d.size, beside.content'
+            f" FROM {self._file}.datum AS d LEFT JOIN {self._file}.beside ON beside.seq = d.seq"
+            f" WHERE d.piece IN temp.chosen AND NOT {self._is_skipped}"
+        )
 
     def kept_of(self, piece: Piece) -> list[tuple[int, int, bytes]]:
         """Return place and size in the piece, and the bytes stored next to it, of each datum that is in the index."""
         sql = "SELECT place, size, beside FROM temp.kept WHERE piece = ? ORDER BY seq"
         return self._execute(sql, (piece.id,)).fetchall()
 
-    def _take_values(self, file: _File) -> None:
-        """Give an id to each new value of a file, and note the ids of all its values."""
-        execute, schema = self._execute, file.schema
-        execute(f"CREATE TEMP TABLE {file.own.removeprefix('temp.')} (local INTEGER PRIMARY KEY, id INTEGER)")
-        execute(f"INSERT OR IGNORE INTO main.value (value) SELECT value FROM {schema}.value ORDER BY id")
+    def _take_values(self) -> None:
+        """Give an id to each new value of the file, and note the ids of all its values."""
+        execute, values = self._execute, f"{self._file}.value"
+        execute("CREATE TEMP TABLE own (local INTEGER PRIMARY KEY, id INTEGER)")
+        execute(f"INSERT OR IGNORE INTO main.value (value) SELECT value FROM {values} ORDER BY id")
         execute(
-            f"INSERT INTO {file.own} SELECT 0, 0 UNION ALL SELECT staged.id, value.id FROM {schema}.value AS staged"
+            f"INSERT INTO temp.own SELECT 0, 0 UNION ALL SELECT staged.id, value.id FROM {values} AS staged"
             " CROSS JOIN main.value ON value.value = staged.value"
         )
-
-    def _outnumber(self) -> bool:
-        """Return whether the rows are many more than those in the index, which are at most as many as their seqs."""
-        span = "SELECT (SELECT max(seq) FROM datum) - (SELECT min(seq) FROM datum)"
-        (before,) = self._execute(span).fetchone()
-        return before is None or self.count > _MANY * before
 
     def _insert_at_once(self) -> bool:
         """Insert all rows without indices, rebuild these, and return True; with duplicates change nothing.
@@ -306,49 +246,47 @@ class Incoming:
 
     def _insert(self, conflict: str) -> int:
         """Insert all rows, skip those that the conflict clause applies to, and return how many were inserted."""
-        count = 0
-        for file in self._files:
-            seq = self._seq(file)
-            if not conflict:  # SQLite gives the others the same seqs, and need not check each
-                seq = f"iif(d.seq = 1, {seq}, NULL)"
-            rows = f"{self._rows(file, seq)} WHERE true ORDER BY d.seq"
-            try:
-                count += self._execute(f"{self._columns.insert_into} {rows} {conflict}").rowcount
-            except sqlite3.IntegrityError as error:
-                if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_NOTNULL:  # an outer join found nothing
-                    raise _damaged(file.path, "a row lacks its piece or a value") from error
-                raise
-        return count
+        # Without conflicts SQLite gives the others the same seqs, and need not check each.
+        seq = self._seq if conflict else f"iif(d.seq = 1, {self._seq}, NULL)"
+        rows = f"{self._rows(seq)} WHERE true ORDER BY d.seq"
+        try:
+            return self._execute(f"{self._columns.insert_into} {rows} {conflict}").rowcount
+        except sqlite3.IntegrityError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_NOTNULL:  # an outer join found nothing
+                raise self._damaged("a row lacks its piece or a value") from error
+            raise
 
-    def _rows(self, file: _File, seq: str) -> str:
-        """Return the SELECT of a file's rows in the form of `datum`, without a WHERE."""
+    def _rows(self, seq: str) -> str:
+        """Return the SELECT of all rows in the form of `datum`, without a WHERE."""
         fields: list[str] = []
         joins: list[str] = []
         for name, kind in self._columns.kinds.items():
             field = f"d.f_{name}"
             if kind.interned and len(joins) < _JOINED:  # a quarter faster than look-ups
-                joins.append(f" LEFT JOIN {file.own} AS o_{name} ON o_{name}.local = {field}")
+                joins.append(f" LEFT JOIN temp.own AS o_{name} ON o_{name}.local = {field}")
                 field = f"o_{name}.id"
             elif kind.interned:
-                field = f"(SELECT id FROM {file.own} WHERE local = {field})"
+                field = f"(SELECT id FROM temp.own WHERE local = {field})"
             fields.append(f", {field}")
         selected = f'{seq}, d.reftime, p.segment, d."offset" + p.shift, d.size{"".join(fields)}'
-        return f"SELECT {selected} {self._from(file)}{''.join(joins)}"
+        return f"SELECT {selected} {self._from}{''.join(joins)}"
 
-    def _from(self, file: _File) -> str:
+    @property
+    def _from(self) -> str:
         # In this order, so that SQLite reads the rows in their order.
-        return f"FROM {file.schema}.datum AS d LEFT JOIN temp.placed AS p ON p.piece = d.piece + {file.pieces}"
+        return f"FROM {self._file}.datum AS d LEFT JOIN temp.placed AS p ON p.piece = d.piece"
 
-    def _is_skipped(self, file: _File) -> str:
-        return f"(NOT EXISTS (SELECT 1 FROM main.datum WHERE seq = {self._seq(file)}))"
+    @property
+    def _is_skipped(self) -> str:
+        return f"(NOT EXISTS (SELECT 1 FROM main.datum WHERE seq = {self._seq}))"
 
-    def _seq(self, file: _File) -> str:
-        """Return the SQL of the seq that a row gets."""
-        return f"d.seq + {self.first - 1 + file.seqs}"
+    @property
+    def _seq(self) -> str:
+        """The SQL of the seq that a row gets."""
+        return f"d.seq + {self.first - 1}"
 
-    def _value(self, file: _File, name: str) -> str:
-        values = f"(SELECT value FROM {file.schema}.value WHERE id = d.f_{name})"
-        return values if self._columns.kinds[name].interned else f"d.f_{name}"
+    def _damaged(self, problem: str) -> StateError:
+        return StateError(f"{self._path} is damaged: {problem}; nothing was stored", hint="Stage the data again.")
 
     def _drop_older(self, precedence: Precedence, mine: list[str], equal: str) -> None:
         """Remove from `again` the rows that are older than a row before them, or than one in the index."""
@@ -363,10 +301,3 @@ class Incoming:
         older = f"SELECT seq, v, {before} AS most FROM ({every})"
         kept = f"SELECT seq FROM ({older}) WHERE {precedence.keeps_in_sql('most', 'v')}"
         self._execute(f"DELETE FROM temp.again WHERE seq IN ({kept})")
-
-    def _file_of(self, piece: int) -> _File:
-        return next(file for file in reversed(self._files) if file.pieces < piece)
-
-
-def _damaged(path: str, problem: str) -> StateError:
-    return StateError(f"{path} is damaged: {problem}; nothing was stored", hint="Stage the data again.")

@@ -48,8 +48,6 @@ _TABLES = (
 )
 _SETTINGS = ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF", "locking_mode=EXCLUSIVE")
 _CHUNK = 1024 * 1024
-MERGED = 8
-"""How many files are merged at a time; a connection can attach 10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +65,7 @@ class Piece:
     data_size: int  # the bytes of the data, without padding
     compressed: bool  # whether they are stored in blocks
     kind: int  # as `End.kind`
+    is_whole: bool = True  # whether a commit stores all of them: none is a duplicate; not a column
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ class StagedRows(Closing):
         """Add a piece, and return its id; `piece.id` is ignored."""
         self._pieces += 1
         with sqlite_errors(self._directory):
-            row = astuple(replace(piece, id=self._pieces))
+            *row, _ = astuple(replace(piece, id=self._pieces))
             self._connection.execute("INSERT INTO piece VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             rows = ((self._pieces, *block) for block in blocks)
             self._connection.executemany("INSERT INTO block VALUES (?, ?, ?, ?)", rows)
@@ -254,7 +253,7 @@ def _reading(directory: Directory, name: str) -> sqlite3.Connection:
 
 
 def merge(directory: Directory, names: Sequence[str], merged: str, kinds: Mapping[str, FieldType]) -> None:
-    """Write the rows of up to `MERGED` files to a new one, in their order."""
+    """Write the rows of some files to a new one, in their order."""
     connection = _create(directory, merged, kinds)
     try:
         with sqlite_errors(directory):

@@ -19,8 +19,8 @@ from typing import Self
 from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format, find
-from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
+from ondisk.index.index import dump
 from ondisk.segment import Block, Laid
 from ondisk.segments.concat_writer import SegmentWriter
 from ondisk.staging.jobs import STAGED

@@ -90,8 +90,7 @@ def test_a_commit_that_fails_leaves_no_mark(create):
     check_sound(dataset)
 
 
-def test_of_many_stages_those_are_left_out_that_another_stored_meanwhile(create, monkeypatch):
-    monkeypatch.setattr("ondisk.dataset.commit_staged.MERGED", 3)
+def test_of_many_stages_those_are_left_out_that_another_stored_meanwhile(create):
     dataset = create(**CONFIG | {"unique": []}, format="jsonl")
     parts = [(Mark("it", f"{at}"), [datum(at, f"s{at}")]) for at in range(12)]
     commit_marked(dataset, parts[2:6])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ondisk.errors import IntegrityError, InvalidInput
 from ondisk.replication import ambry
 from ondisk.replication.ambry import Entry, FindToken, Kind, ResetKey, ResetKind, TokenFile
-from ondisk.replication.fields import Reader, sealed
+from ondisk.replication.token import Reader, sealed
 
 GOLDEN = Path(__file__).parents[1] / "golden/ambry"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ondisk.errors import IntegrityError, InvalidInput
-from ondisk.replication.fields import Fields, Reader, Writer, sealed
+from ondisk.replication.token import Fields, Reader, Writer, sealed
 
 
 def values(at: Fields) -> list[object]:

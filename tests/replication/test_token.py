@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from ondisk.errors import IntegrityError, InvalidInput, NotFound, ReadOnly, StorageError, VersionTooNew
 from ondisk.filesystem import Directory
 from ondisk.replication import ambry, token
-from ondisk.replication.fields import LARGEST, sealed
-from ondisk.replication.token import Entry, Token, decode, encode, latest
+from ondisk.replication.token import LARGEST, Entry, Token, decode, encode, latest, sealed
 
 SOURCE, REPLICA = "11111111-2222-4333-8444-555555555555", "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 TOKEN = Token(SOURCE, 0x0102030405060708, 1234)

@@ -15,15 +15,12 @@ from ondisk.formats.blob import Blob
 from ondisk.segment import End, Facts, Laid, Start
 from ondisk.segments import quarantine
 from ondisk.segments.dir import (
-    FOLDERS,
     METADATA,
     NEW_METADATA,
     SEQUENCE,
     DirReader,
     MetadataFile,
-    complete_folder,
     facts_in,
-    hide,
     number_of,
     read_sequence,
     scan,
@@ -31,7 +28,7 @@ from ondisk.segments.dir import (
 )
 from ondisk.segments.dir_writer import DirWriter
 from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.generations import recover
+from ondisk.segments.generations import complete, move_old, recover
 
 NAME = "2026/11-20.h5"
 
@@ -138,7 +135,7 @@ def test_a_folder_of_somebody_else_at_a_hidden_name_takes_the_place_of_nothing(d
     facts = facts_in(directory.inside(NAME), NAME, end)
     new.mkdir()
     (new / "000000.h5").write_bytes(b"theirs")
-    complete_folder(directory, NAME, 1, Committed(end.size, facts, range(0)))
+    complete(directory, NAME, 1, Committed(end.size, facts, range(0)))
     assert files(path) == {"000000.h5": b"one"}
     assert (new / "000000.h5").read_bytes() == b"theirs"
     reader = DirReader(directory)
@@ -151,7 +148,7 @@ def test_a_folder_of_somebody_else_at_a_hidden_name_does_not_become_the_segment(
     path.rename(path.with_name("away"))
     new.mkdir()
     (new / "000000.h5").write_bytes(b"theirs")
-    complete_folder(directory, NAME, 1, Committed(end.size, facts, range(0)))
+    complete(directory, NAME, 1, Committed(end.size, facts, range(0)))
     assert not path.exists()
     assert files(new) == {"000000.h5": b"theirs"}
 
@@ -162,7 +159,7 @@ def test_a_folder_of_somebody_else_is_not_hidden_like_a_generation(directory, pa
     path.rename(path.with_name("away"))
     path.mkdir()
     (path / "000000.h5").write_bytes(b"theirs")
-    hide(directory, NAME, 1, committed)
+    move_old(directory, NAME, 1, committed)
     assert not path.exists()
     assert not new.exists()
     (item,) = quarantine.items(directory)
@@ -183,9 +180,7 @@ def test_a_new_segment_that_a_crash_kept_from_its_name_gets_it_at_the_next_appen
     writer = append(directory, b"one", commit=False)
     writer.sync()
     end, _, facts = writer.appended(NAME)
-    writer = DirWriter(directory)
-    assert writer.exists(NAME, 1, Committed(end.size, facts, range(0)))
-    assert not writer.exists("2026/11-21.h5", 2)
+    complete(directory, NAME, 1, Committed(end.size, facts, range(0)))
     append(directory, b"two", end=end, known=True)
     assert files(path) == {"000000.h5": b"one", "000001.h5": b"two"}
 
@@ -218,7 +213,7 @@ def test_a_crash_leaves_folders_that_are_finished_or_removed(directory, path, ne
         DirWriter(directory), NAME, Start(Laid(b"", End()), is_new=True), [b"x"], beside(0), known=False, generation=2
     )
     known = None if current is None else (current, Committed(0, Facts(), range(0)))
-    assert recover(directory, NAME, [1, 2], known, *FOLDERS, has_no_older_readers=unread, trusted=trusted) == needed
+    assert recover(directory, NAME, [1, 2], known, has_no_older_readers=unread, trusted=trusted) == needed
     assert path.exists() == (current == 1)
     assert new.exists() == (1 in needed)
     assert new.with_suffix(".2").exists() == (2 in needed)

@@ -13,7 +13,6 @@ from staging.stages import CONFIG, check_sound, commit, counts, stage
 from worlds import connections, content, datum
 
 from ondisk import Datum
-from ondisk.staging import rows as rows_of
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -41,9 +40,7 @@ def test_the_index_has_the_same_tables_and_indices_whether_few_or_many_rows_come
 
 
 @pytest.mark.parametrize("count", [9, 20])
-def test_many_stages_are_brought_together(create, count, monkeypatch):
-    monkeypatch.setattr(rows_of, "MERGED", 3)
-    monkeypatch.setattr("ondisk.dataset.commit_staged.MERGED", 3)
+def test_many_stages_are_brought_together(create, count):
     dataset = create(**CONFIG | {"fields": {"station": "text", "version": "integer", "key": "bytes", "note": "text"}})
     parts = [
         [

@@ -13,6 +13,7 @@ import errno
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from ondisk.backends.elliptics.extents import FIRST, Extent
 from ondisk.backends.elliptics.objects import Changes, Objects
@@ -257,7 +258,7 @@ class Backend:
         packets, self._together = self._together, ()
         if len(packets) > 1:
             with contextlib.suppress(OndiskError):  # each read says what concerns it
-                self._objects.load(parent for packet in packets for parent in self._parents_read(packet))
+                self._objects.learn((each for packet in packets for each in self._parents_read(packet)), with_data=True)
 
     def _parents_read(self, packet: bytes) -> Iterator[bytes]:
         """Yield the objects whose data a packet reads."""
@@ -364,18 +365,18 @@ def _applied(collected: Sequence[_Change], changes: Changes) -> list[int]:
     return statuses
 
 
+@dataclass(slots=True)
 class _Change:
     """A write or a delete of an object, of one transaction; `extent` is None for a delete."""
 
-    def __init__(self, transaction: _Transaction, parent: bytes, extent: Extent | None, data: bytes) -> None:
-        self.transaction = transaction
-        self.parent = parent
-        self._extent = extent
-        self._data = data
+    transaction: _Transaction
+    parent: bytes
+    extent: Extent | None
+    data: bytes
 
     def apply(self, changes: Changes) -> int:
         extents = changes.extents(self.parent)
-        extent = self._extent
+        extent = self.extent
         if extent is None:
             if not extents:
                 return -errno.ENOENT
@@ -386,7 +387,7 @@ class _Change:
                 return -errno.EFBIG
             extent = extent._replace(offset=extents.size)
         if extent.size or extent.replaces or not extents:  # else nothing is written
-            changes.write(self.parent, extent, self._data)
+            changes.write(self.parent, extent, self.data)
         return 0
 
 

@@ -64,35 +64,25 @@ class Objects:
 
     def get(self, parent: bytes, *, with_data: bool = False) -> Extents:
         """Return the extents of an object, empty if it does not exist. `with_data`: also read those of a small one."""
-        if (known := self._known.get(parent)) is not None:
-            self._known.move_to_end(parent)
-            return known
-        if with_data and self._load([parent]):
-            return self._known[parent]
-        return self._know(parent, map(_extent, self._dataset.query(_of(parent), with_data=False)))
+        if parent not in self._known:
+            self.learn([parent], with_data=with_data)
+        self._known.move_to_end(parent)
+        return self._known[parent]
 
-    def load(self, parents: Iterable[bytes]) -> None:
-        """Read unknown objects, several with each query, up to the first that is large or damaged."""
-        for some in self._unknown(parents):
-            if not self._load(some):
-                return
-
-    def learn(self, parents: Iterable[bytes]) -> None:
-        """Read the extents of objects that are not in memory, many with one query."""
-        for some in self._unknown(parents):
-            stored: dict[bytes, list[Extent]] = {parent: [] for parent in some}
-            for datum in self._dataset.query(_of(*some), with_data=False):
-                stored[datum.metadata["parent"]].append(_extent(datum))
+    def learn(self, parents: Iterable[bytes], *, with_data: bool = False) -> None:
+        """Read objects that are not in memory, many with one query; with their data, until one is large or damaged."""
+        unknown = iter([each for each in dict.fromkeys(parents) if each not in self._known])
+        while some := [*islice(unknown, _TOGETHER)]:
+            stored = self._whole(some) if with_data else None
+            if stored is None:
+                stored, with_data = {parent: [] for parent in some}, False
+                for datum in self._dataset.query(_of(*some), with_data=False):
+                    stored[datum.metadata["parent"]].append(_extent(datum))
             for parent, extents in stored.items():
                 self._know(parent, extents)
 
-    def _unknown(self, parents: Iterable[bytes]) -> Iterator[list[bytes]]:
-        unknown = iter([each for each in dict.fromkeys(parents) if each not in self._known])
-        while some := [*islice(unknown, _TOGETHER)]:
-            yield some
-
-    def _load(self, parents: Sequence[bytes]) -> bool:
-        """Read the extents of objects, and keep their data; return False if they are not small, or damaged."""
+    def _whole(self, parents: Sequence[bytes]) -> dict[bytes, list[Extent]] | None:
+        """Return the extents of objects, and keep their data in memory; None if they are not small, or damaged."""
         stored: dict[bytes, list[Extent]] = {parent: [] for parent in parents}
         rest = min(_SMALL * len(parents), self._limits.cached // 4)
         match = _of(*parents)
@@ -103,13 +93,11 @@ class Objects:
                     stored[parent].append(extent)
                     rest -= extent.size
                     if rest < 0:
-                        return False
+                        return None
                     self._keep(parent, extent.time, _checked(datum, extent))
             except (IntegrityError, SegmentMissing):
-                return False
-        for parent, extents in stored.items():
-            self._know(parent, extents)
-        return True
+                return None
+        return stored
 
     def _know(self, parent: bytes, stored: Iterable[Extent]) -> Extents:
         found = self._known[parent] = Extents(sorted(stored))  # other segments may have later ones

@@ -97,17 +97,6 @@ class IO(NamedTuple):
     size: int
 
 
-class HistoryEntry(NamedTuple):
-    """`dnet_history_entry`: one write of an object."""
-
-    id: bytes
-    flags: int
-    seconds: int
-    nanoseconds: int
-    offset: int
-    size: int
-
-
 class Layout:
     """The structures, for ids of one size, in bytes."""
 
@@ -116,6 +105,7 @@ class Layout:
         self.header = Struct(f"<{id_size}sIIIiQQ")
         self.attribute = Struct("<QII8x")
         self.io = Struct(f"<{id_size}s{id_size}sIQQ")
+        # `dnet_history_entry`, one write of an object: id, flags, seconds, nanoseconds, offset, size
         self.history = Struct(f"<{id_size}sI8xQQQQ")
         self._read = Struct(self.header.format + self.attribute.format[1:] + self.io.format[1:])
         self._read_sizes = (self.attribute.size + self.io.size, self.io.size, _READ)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.query import Query
 from ondisk.dataset.scan import headers
-from ondisk.datum import CONTENT, Datum, Location, from_microseconds
+from ondisk.datum import CONTENT, Datum, from_microseconds
 from ondisk.errors import InvalidInput, MatchError, OndiskError, command
 from ondisk.errors import shown as quoted
 from ondisk.index.field_values import FieldSummary, most_frequent_of_sums
@@ -243,7 +243,7 @@ def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
     with dataset.query(asked.match or None, **order, with_data=False) as found:  # type: ignore[arg-type]
         rows = [*islice(found, first, None)]
     has_next = len(rows) > ROWS
-    columns, table = _table(dataset, asked, [_read(dataset, datum) for datum in rows[:ROWS]])
+    columns, table = _table(dataset, asked, rows[:ROWS])
     # Only the sums of segments and days are counted before the page is shown.
     return {
         "columns": columns,
@@ -269,35 +269,20 @@ def _ways(asked: Asked) -> dict[str, Any]:
     return {"downloads": downloads, "ways": ways(asked.base, asked.name, asked.path, asked.match, asked.sort)}
 
 
-class _Read(NamedTuple):
-    reftime: datetime
-    place: Location  # where it is
-    metadata: dict[str, str]  # name → text
-    keys: dict[str, str] | None  # key of the content → text, if all of them can be columns; else None
-    content: Node | None  # the content; None if it cannot be read
-    error: str  # why it cannot be read
-
-
-def _read(dataset: Dataset, found: Datum) -> _Read:
-    """Return a datum of a query that did not read the data.
+def _content(dataset: Dataset, found: Datum) -> tuple[dict[str, str] | None, Node | None, str]:
+    """Return what a datum contains: its keys as texts, if all of them can be columns; all; why it cannot be read.
 
     Memory: its content until this returns; a very large one is not read.
     """
     place = found.location
     assert place is not None
-    error, keys, content = "", None, None
+    if place.size > _LARGEST:
+        return None, Node("bytes", f"{place.size:,} bytes"), ""
     try:
-        if place.size > _LARGEST:
-            content = Node("bytes", f"{place.size:,} bytes")
-        else:
-            found = dataset.read(place)
-            content = shown(headers(place.segment, found.data) or found.data)
-            keys = _keys(found.data)
+        data = dataset.read(place).data
     except OndiskError as failed:
-        error = failed.message
-    return _Read(
-        found.reftime, place, {name: _cell(each) for name, each in found.metadata.items()}, keys, content, error
-    )
+        return None, None, failed.message
+    return _keys(data), shown(headers(place.segment, data) or data), ""
 
 
 def _keys(content: Any) -> dict[str, str] | None:
@@ -311,28 +296,30 @@ def _cell(value: Any) -> str:
     return cut(text_of(value)) if is_scalar(value) else shown(value).text
 
 
-def _table(dataset: Dataset, asked: Asked, data: list[_Read]) -> tuple[list[Column], list[Row]]:
+def _table(dataset: Dataset, asked: Asked, data: list[Datum]) -> tuple[list[Column], list[Row]]:
     """Return the columns and the rows of a table: keys of the content are columns if those of all data can be."""
     fields = [*dataset.config.fields]
     others = [name for name in keys_of(each.metadata for each in data) if name not in fields][:_MOST_COLUMNS]
-    found = [each.keys for each in data if not each.error]
+    contents = [_content(dataset, each) for each in data]
+    found = [texts for texts, _, error in contents if not error]
     keys = keys_of(each for each in found if each is not None)
     is_flat = 0 < len(keys) <= _MOST_COLUMNS and None not in found
     columns = [_column(asked, name) for name in ("reftime", *fields)]
     columns += [Column(cut(name), "", "none") for name in (*others, *(keys if is_flat else ["content"]))]
-    return columns, [_row(asked, each, [*fields, *others], keys if is_flat else None) for each in data]
-
-
-def _row(asked: Asked, read: _Read, names: list[str], keys: list[str] | None) -> Row:
-    cells = [read.metadata.get(name, "") for name in names]
-    place, content = read.place, read.content
-    where = {"match": "", "sort": "", "offset": place.offset, "size": place.size}
-    if keys is not None and read.keys is not None:
-        cells += [read.keys.get(key, "") for key in keys]
-        content = None
-    is_picture = content is not None and content.kind == "picture"
-    picture = asked.link(f"picture/{place.segment}", **where) if is_picture else ""
-    return Row(read.reftime, cells, content, picture, asked.link(f"data/{place.segment}", **where), read.error)
+    rows = []
+    for datum, (texts, content, error) in zip(data, contents, strict=True):
+        cells = [_cell(datum.metadata[name]) if name in datum.metadata else "" for name in (*fields, *others)]
+        if is_flat and texts is not None:
+            cells += [texts.get(key, "") for key in keys]
+            content = None
+        place = datum.location
+        assert place is not None
+        where = {"match": "", "sort": "", "offset": place.offset, "size": place.size}
+        is_picture = content is not None and content.kind == "picture"
+        picture = asked.link(f"picture/{place.segment}", **where) if is_picture else ""
+        download = asked.link(f"data/{place.segment}", **where)
+        rows.append(Row(datum.reftime, cells, content, picture, download, error))
+    return columns, rows
 
 
 def _column(asked: Asked, name: str) -> Column:

@@ -25,7 +25,6 @@ from ondisk.backends.elliptics.packets import (
     REPLY,
     STAT,
     Code,
-    HistoryEntry,
 )
 from ondisk.errors import ConfigError, InvalidInput
 from ondisk.replication import Replica
@@ -350,9 +349,9 @@ class TestRead:
         client.write(A, b"abc", id=B)
         client.write(A, b"defg", 0, APPEND)
         data = content(client.backend.process(read(A, io_flags=HISTORY)))
-        entries = [HistoryEntry._make(each) for each in LAYOUT.history.iter_unpack(data)]
-        assert [(each.id, each.flags, each.offset, each.size) for each in entries] == [(B, 0, 0, 3), (A, APPEND, 3, 4)]
-        times = [1_000_000 * each.seconds + each.nanoseconds // 1000 for each in entries]
+        entries = [*LAYOUT.history.iter_unpack(data)]
+        assert [(*each[:2], *each[4:]) for each in entries] == [(B, 0, 0, 3), (A, APPEND, 3, 4)]
+        times = [1_000_000 * seconds + nanoseconds // 1000 for _, _, seconds, nanoseconds, _, _ in entries]
         assert times == [extent.time for extent in client.backend.history(A)]
         last = content(client.backend.process(read(A, LAYOUT.history.size, 0, HISTORY)))
         assert last == data[LAYOUT.history.size :]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ondisk.backends.elliptics import check_get_size
-from ondisk.backends.elliptics.packets import IO, Attribute, Code, Header, HistoryEntry, Layout, Refused
+from ondisk.backends.elliptics.packets import IO, Attribute, Code, Header, Layout, Refused
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden/elliptics/backend_2010.json").read_text())
 LAYOUT = Layout()
@@ -97,8 +97,8 @@ def test_what_is_packed_is_read_again(id_size, data):
     assert found == header._replace(size=len(packet) - layout.header.size)
     read = [(each.command, each.flags, bytes(content)) for each, content in layout.attributes(packet, found)]
     assert read == values
-    entry = HistoryEntry(data.draw(ids), data.draw(U32), *data.draw(st.tuples(U64, U64, U64, U64)))
-    assert HistoryEntry._make(layout.history.unpack(layout.history.pack(*entry))) == entry
+    entry = (data.draw(ids), data.draw(U32), *data.draw(st.tuples(U64, U64, U64, U64)))
+    assert layout.history.unpack(layout.history.pack(*entry)) == entry
 
 
 @given(st.integers(1, 80), st.sampled_from([*Code, 0, 99]), st.integers(-1, 1), st.integers(-1, 1), st.data())
