@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from math import isfinite
 from typing import Any, NamedTuple
 
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.expression import expression
-from ondisk.datum import CONTENT, Datum, FieldType, from_microseconds, microseconds
+from ondisk.datum import CONTENT, FieldType, from_microseconds, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded, shown
 from ondisk.matcher import Expression
 from ondisk.server.pages.content import cut, text_of
@@ -35,16 +35,10 @@ class Wanted(NamedTuple):
 
 def numeric_columns(dataset: Dataset) -> list[str]:
     keys: dict[str, None] = {}
-    for datum in ends(dataset):
-        keys.update(dict.fromkeys(_numeric_keys(datum)))
+    for content in (datum.data for datum in ends(dataset) if isinstance(datum.data, dict)):
+        keys |= {CONTENT + key: None for key, value in content.items() if type(value) in (int, float)}
     fields = [label for label, (name, kind) in index_columns(dataset.config).items() if name and kind in _NUMBERS]
     return [*keys, *fields]
-
-
-def _numeric_keys(datum: Datum) -> Iterable[str]:
-    content = datum.data
-    return (CONTENT + key for key, value in content.items() if type(value) in (int, float)) if isinstance(
-        content, dict) else ()  # fmt: skip
 
 
 def points(dataset: Dataset, wanted: Wanted) -> dict[str, Any]:
