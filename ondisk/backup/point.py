@@ -159,22 +159,6 @@ class Point:
     def uuid(self) -> str:
         return self.parts[-1].uuid
 
-    @property
-    def segments(self) -> int:
-        return sum(part.segments for part in self.parts)
-
-    @property
-    def incomplete(self) -> int:
-        return sum(part.incomplete for part in self.parts)
-
-    @property
-    def count(self) -> int:
-        return sum(part.count for part in self.parts)
-
-    @property
-    def total(self) -> int:
-        return sum(part.total for part in self.parts)
-
     def encode(self) -> bytes:
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1).encode() + b"\n"
 
