@@ -109,7 +109,7 @@ def _mean(total: float, count: int) -> float | None:
 def _series(wanted: Wanted, key: Any, columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     least = min(range(len(columns["min"])), key=columns["min"].__getitem__)
     most = max(range(len(columns["max"])), key=columns["max"].__getitem__)
-    label = wanted.y.removeprefix(CONTENT) if not wanted.by else "–" if key is None else cut(text_of(_plain(key)))
+    label = wanted.y.removeprefix(CONTENT) if not wanted.by else "–" if key is None else cut(text_of(key))
     count = sum(columns["n"])
     return {
         "label": label,
@@ -126,10 +126,6 @@ def _line(columns: Mapping[str, Sequence[Any]], *, is_reduced: bool) -> dict[str
         **({"min": columns["min"], "max": columns["max"]} if is_reduced else {}),
         "y": [_mean(*each) for each in zip(columns["sum"], columns["n"], strict=True)],
     }
-
-
-def _plain(key: Any) -> Any:
-    return key.hex() if isinstance(key, bytes) else key
 
 
 def time_of(seconds: str) -> datetime | None:
