@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ondisk.dataset.access import Access
@@ -24,7 +24,7 @@ from ondisk.index.precedence import FIRST, Precedence
 from ondisk.index.transaction import Transaction
 from ondisk.matcher import reftime_interval
 from ondisk.segments.concat_writer import MustRewrite, SegmentWriter
-from ondisk.staging.bulk_insert import Incoming, Placed
+from ondisk.staging.bulk_insert import Incoming
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.rows import Piece, damaged, merge
 from ondisk.staging.stage import DATA, ROWS, FinishedStage
@@ -179,7 +179,6 @@ class _Commit:
 
     def _store(self, incoming: Incoming, on_duplicate: OnDuplicate) -> AppendResult:
         self._find_segments(incoming)
-        incoming.take_numbers()
         incoming.place(self._placed())
         imported = incoming.insert()
         skipped, replaced = incoming.count - imported, 0
@@ -225,22 +224,22 @@ class _Commit:
                 raise StateError(problem, hint=f"{command('repack', path, '--yes', '--rewrite')} rewrites it.")
             self._segments[name] = _Segment(destination, mine)
 
-    def _divide(self, roll: Roll, pieces: Sequence[Piece], staged: Mapping[int, int] | None = None) -> None:
-        """Divide pieces among segments by size. `staged`: piece → data that were staged, if some are duplicates."""
+    def _divide(self, roll: Roll, pieces: Sequence[Piece]) -> None:
+        """Divide pieces among segments by size."""
         if not pieces:
             return
         begin, self._segments = 0, {}
         for destination, number in roll.runs([piece.length for piece in pieces]):
             mine = [*pieces[begin : begin + number]]
-            self._segments[destination.segment.name] = _Segment(destination, mine, staged)
+            self._segments[destination.segment.name] = _Segment(destination, mine)
             begin += number
 
-    def _placed(self) -> Iterator[Placed]:
+    def _placed(self) -> Iterator[tuple[int, int, int, int]]:
         for segment in self._segments.values():
             format, shift = segment.destination.format, segment.destination.start.laid.end.length
             padding = -1 if format.is_dir else len(format.padding)
             for piece in segment.pieces:
-                yield Placed(piece.id, segment.destination.segment.id, shift, padding)
+                yield piece.id, segment.destination.segment.id, shift, padding
                 shift += piece.length
 
     def _lay_out_again(self, incoming: Incoming) -> None:
@@ -248,9 +247,7 @@ class _Commit:
         for segment in self._segments.values():
             segment.keep(kept)
         if self._roll is not None:
-            segments = [*self._segments.values()]
-            staged = {piece: count for segment in segments for piece, count in segment.staged.items()}
-            self._divide(self._roll, [piece for segment in segments for piece in segment.pieces], staged)
+            self._divide(self._roll, [piece for segment in self._segments.values() for piece in segment.pieces])
         incoming.place(self._placed())
         incoming.move()
 
@@ -296,12 +293,10 @@ class _Commit:
             raise StateError(f"{path} does not exist: it was removed", hint=_AGAIN) from None
 
 
+@dataclass(slots=True)
 class _Segment:
-    def __init__(self, destination: Destination, pieces: list[Piece], staged: Mapping[int, int] | None = None) -> None:
-        self.destination = destination  # where it continues
-        self.pieces = pieces  # those with data to store; their `count`, `length` and `data_size` exclude duplicates
-        # piece → number of its data, with duplicates
-        self.staged = {piece.id: piece.count if staged is None else staged[piece.id] for piece in pieces}
+    destination: Destination  # where it continues
+    pieces: list[Piece]  # those with data to store; their `count`, `length` and `data_size` exclude duplicates
 
     @property
     def size(self) -> int:
@@ -315,17 +310,14 @@ class _Segment:
             count, size = kept.get(piece.id, (0, 0))
             if count:
                 length = self.destination.format.extent(count, size)
-                pieces.append(replace(piece, count=count, length=length, data_size=size))
+                is_whole = count == piece.count
+                pieces.append(replace(piece, count=count, length=length, data_size=size, is_whole=is_whole))
         self.pieces = pieces
 
     def is_copied(self, piece: Piece) -> bool:
         """Return whether the bytes of a piece can be copied as a whole."""
-        is_whole = piece.count == self.staged[piece.id]
-        return (
-            is_whole
-            and not self.destination.format.is_dir
-            and piece.compressed == self.destination.start.laid.end.compressed
-        )
+        is_compressed = self.destination.start.laid.end.compressed
+        return piece.is_whole and not self.destination.format.is_dir and piece.compressed == is_compressed
 
     def write(self, writer: DataWriter, incoming: Incoming, opened: _Opened) -> None:
         for piece in self.pieces:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 from typing import Any, Self
 
@@ -20,8 +19,7 @@ from ondisk.index.segment_rows import COUNTED
 from ondisk.index.snapshot import SEGMENT_COLUMNS, Segment, Snapshot
 from ondisk.index.sums import Sums
 from ondisk.index.tables import insert_rows, stored_columns
-from ondisk.index.where import condition, resolve
-from ondisk.matcher import Expression, undeclared_in
+from ondisk.matcher import Expression
 from ondisk.segment import Block, Facts
 from ondisk.step import Interval
 
@@ -146,29 +144,17 @@ class Transaction(AtomicChange):
         self._deleted.pop(segment.id, None)
         self._execute("UPDATE segment SET deleted = ? WHERE id = ?", (deleted, segment.id))
 
-    def note_deleted(self, seqs: Sequence[int]) -> None:
-        """Note deletions of data, in the order of changes: already removed, or removed next.
-
-        Not if they come from another dataset.
-        """
-        if self.counters.follows:
-            return
-        numbered = zip(self.take_seqs(len(seqs)), seqs, strict=True)
-        self._execute_many("INSERT INTO deletion (seq, datum) VALUES (?, ?)", numbered)
-
     def note_deletions(self, select: str, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
-        """Do as `note_deleted` with the seqs that a SELECT returns; return a SELECT that returns them again."""
+        """Note deletions of the data with the seqs that a SELECT returns, which may be gone, in the order of changes.
+
+        Not if they come from another dataset. Return a SELECT that returns the seqs again.
+        """
         if self.counters.follows:
             return select, values
         first = self.counters.seq
         numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
         self.take_seqs(self._execute(f"INSERT INTO deletion (seq, datum) {numbered}", values).rowcount)
         return "SELECT datum FROM deletion WHERE seq > ?", (first,)
-
-    def count_of(self, seqs: Iterable[int]) -> int:
-        """Return how many of the seqs belong to data in the index."""
-        ((count,),) = self._rows(f"SELECT count(*) FROM datum WHERE seq IN ({_SEQS})", (json.dumps([*seqs]),))
-        return int(count)
 
     def replace(self, held: tuple[Any, ...], row: tuple[Any, ...], batch: Container[int]) -> None:
         """Replace a row of `datum` by another one with the same unique values.
@@ -180,8 +166,10 @@ class Transaction(AtomicChange):
         with sqlite_errors(self.directory):
             self.connection.execute("DELETE FROM datum WHERE seq = ?", (seq,))
             if seq not in batch:
-                self.note_deleted([seq])
                 self.add_deleted(held[2], 1, held[4])
+                if not self.counters.follows:
+                    note = "INSERT INTO deletion (seq, datum) VALUES (?, ?)"
+                    self.connection.execute(note, (self.take_seqs(1).start, seq))
             self.connection.execute(self.schema.insert, row)
             self.sums.remove([*zip(held)])
             self.sums.add([*zip(row)])
@@ -516,10 +504,8 @@ class Transaction(AtomicChange):
     def delete(self, tree: Expression, limit: int | None = None) -> int:
         """Delete the data that match, or up to `limit` of them, and return how many."""
         stored = self.connection.stored
-        if undeclared_in(tree):
-            stored.read = partial(self._index.read_metadata, Snapshot.inside(self._index, self.connection))
         try:
-            where = condition(resolve(tree, self.schema, self.connection), self.schema)
+            where = Snapshot.inside(self._index, self.connection).where(tree)
             return self._delete(f"SELECT seq FROM datum WHERE {where.sql}", where.values, limit)
         except OndiskError as error:
             raise stored.take_error() or error from None
@@ -555,7 +541,7 @@ class Transaction(AtomicChange):
             removed = self._delete_rows(select, values)
         else:
             self.drop_rows(seqs)
-            self.note_deleted(seqs)
+            self.note_deletions(select, values)
             removed = len(seqs)
         self.note_why(first, removed, why)
         return removed

@@ -22,6 +22,7 @@ from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Copies, Segment
 from ondisk.index.aside import Aside
+from ondisk.index.changes import present
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.duplicates import Duplicates, Settled
@@ -253,7 +254,7 @@ class Comparison:
         inserted = self.subject.transaction.insert(columns)
         if self._aside is None:  # deleted data that are back are no changes that the index did not know
             late = seqs[bisect_left(offsets, self._duplicates.explained) :]
-            self.compared.new += len(late) if inserted == len(offsets) else self.subject.transaction.count_of(late)
+            self.compared.new += len(late) if inserted == len(offsets) else len(present(self.subject.transaction, late))
         if inserted < len(offsets):
             self.sums = None
             for row in zip(*columns, strict=True):
@@ -359,12 +360,10 @@ class Outcome(NamedTuple):
         return f"the original {'directory' if self.subject.format.is_dir else 'file'} is now {self.original}"
 
 
-def explained(outcome: Outcome, diagnosis: Diagnosis, *reasons: str) -> Done:
+def explained(outcome: Outcome, diagnosis: Diagnosis) -> Done:
     """Return the result for a report, with what the segment contains that is not in the index now."""
-    compared, all_reasons = outcome.compared, (*diagnosis.reasons, *reasons, *_sentences(outcome))
-    return Done(
-        outcome.subject.name, diagnosis.state, all_reasons, "rescan", 0, compared.lost, returned=outcome.returned
-    )
+    lost, reasons = outcome.compared.lost, (*diagnosis.reasons, *_sentences(outcome))
+    return Done(outcome.subject.name, diagnosis.state, reasons, "rescan", 0, lost, returned=outcome.returned)
 
 
 def _sentences(outcome: Outcome) -> Iterator[str]:

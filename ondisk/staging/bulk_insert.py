@@ -17,14 +17,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 from ondisk.errors import StateError
 from ondisk.index.precedence import Precedence
-from ondisk.index.tables import UNIQUE
+from ondisk.index.tables import UNIQUE, column_of
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Block
 from ondisk.staging.rows import Piece
@@ -33,16 +32,6 @@ from ondisk.step import Interval
 _CACHE = -65_536  # KiB; unsorted rows change pages all over the indices, which a small cache writes again and again
 _MANY = 2  # with so many times the rows that there were, it is faster to rebuild all indices
 _JOINED = 50  # tables; SQLite joins 64 at most
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Where a piece is to be stored."""
-
-    piece: int  # its id
-    segment: int  # the generation of its segment
-    shift: int  # the offset of its first datum in the segment
-    padding: int  # bytes after each of its data; -1 if data are files, and offsets their numbers
 
 
 class Incoming:
@@ -64,11 +53,11 @@ class Incoming:
         self._columns = transaction.schema
         self._path = path
         self._file = transaction.attach(path)
-        self.first = 0
         self.count: int
         self.count, last = self._execute(f"SELECT count(*), ifnull(max(seq), 0) FROM {self._file}.datum").fetchone()
         if self.count != last:
             raise self._damaged("rows are missing")
+        self.first = transaction.take_seqs(self.count).start
         for table in (
             "placed (piece INTEGER PRIMARY KEY, segment INTEGER, shift INTEGER, padding INTEGER)",
             "surplus (seq INTEGER PRIMARY KEY)",
@@ -96,18 +85,21 @@ class Incoming:
         sql = f'SELECT "offset", position, stored FROM {self._file}.block WHERE piece = ? ORDER BY "offset"'
         return [*map(Block._make, self._execute(sql, (piece.id,)))]
 
-    def take_numbers(self) -> None:
-        """Take seqs for all rows, in their order."""
-        self.first = self._transaction.take_seqs(self.count).start
+    def place(self, placed: Iterable[tuple[int, int, int, int]]) -> None:
+        """Say where pieces are to be stored, which may be elsewhere than before.
 
-    def place(self, placed: Iterable[Placed]) -> None:
-        rows = ((each.piece, each.segment, each.shift, each.padding) for each in placed)
-        self._execute_many("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", rows)
+        Args:
+            placed: id of the piece, generation of its segment, offset of its first datum there, and bytes after each of
+                its data; -1 if data are files, and offsets their numbers.
+        """
+        self._execute_many("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", placed)
 
     def insert(self) -> int:
         """Insert all rows but duplicates, and return how many were inserted."""
         self._take_values()
-        if self._outnumber() and self._insert_at_once():
+        span = "SELECT (SELECT max(seq) FROM datum) - (SELECT min(seq) FROM datum)"  # there are at most as many rows
+        (before,) = self._execute(span).fetchone()
+        if (before is None or self.count > _MANY * before) and self._insert_at_once():
             return self.count
         return self._insert(self._columns.on_conflict)
 
@@ -143,12 +135,9 @@ class Incoming:
         execute(f"DELETE FROM temp.again WHERE seq NOT IN ({last})")
         execute("CREATE TEMP TABLE doomed (seq INTEGER PRIMARY KEY)")
         execute(f"INSERT INTO doomed SELECT datum.seq FROM temp.again AS a CROSS JOIN main.datum ON {equal}")
-        (seen,) = execute("SELECT count(*) FROM doomed WHERE seq < ?", (self.first,)).fetchone()
-        number = f"{self._transaction.take_seqs(seen).start - 1} + row_number() OVER (ORDER BY seq)"
-        execute(f"INSERT INTO deletion (seq, datum) SELECT {number}, seq FROM doomed WHERE seq < ?", (self.first,))
-        before = "SELECT seq FROM doomed WHERE seq < ?", (self.first,)
-        self._transaction.count_deleted(*before)
-        self._transaction.sums.remove_rows(*before)
+        seen = self._transaction.note_deletions("SELECT seq FROM doomed WHERE seq < ?", (self.first,))
+        self._transaction.count_deleted(*seen)
+        self._transaction.sums.remove_rows(*seen)
         execute("DELETE FROM main.datum WHERE seq IN (SELECT seq FROM doomed)")
         execute("DROP TABLE doomed")
         execute(f"{self._columns.insert_into} SELECT {names} FROM temp.again")
@@ -177,8 +166,10 @@ class Incoming:
 
     def first_duplicate(self) -> dict[str, Any] | None:
         """Return the key of the first row that is not in the index; None if all are."""
-        names = self._columns.unique_names
-        columns = ", ".join("d.reftime" if name == "reftime" else self._value(name) for name in names)
+        names, value = self._columns.unique_names, f"(SELECT value FROM {self._file}.value WHERE id = {{}})"
+        is_id = {name for name, kind in self._columns.kinds.items() if kind.interned}
+        own = {name: f"d.{column_of(name)}" for name in names}
+        columns = ", ".join(value.format(own[name]) if name in is_id else own[name] for name in names)
         sql = f"SELECT {columns} FROM {self._file}.datum AS d WHERE {self._is_skipped} ORDER BY d.seq LIMIT 1"
         row = self._execute(sql).fetchone()
         return None if row is None else dict(zip(names, row, strict=True))
@@ -229,12 +220,6 @@ class Incoming:
             f"INSERT INTO temp.own SELECT 0, 0 UNION ALL SELECT staged.id, value.id FROM {values} AS staged"
             " CROSS JOIN main.value ON value.value = staged.value"
         )
-
-    def _outnumber(self) -> bool:
-        """Return whether the rows are many more than those in the index, which are at most as many as their seqs."""
-        span = "SELECT (SELECT max(seq) FROM datum) - (SELECT min(seq) FROM datum)"
-        (before,) = self._execute(span).fetchone()
-        return before is None or self.count > _MANY * before
 
     def _insert_at_once(self) -> bool:
         """Insert all rows without indices, rebuild these, and return True; with duplicates change nothing.
@@ -299,10 +284,6 @@ class Incoming:
     def _seq(self) -> str:
         """The SQL of the seq that a row gets."""
         return f"d.seq + {self.first - 1}"
-
-    def _value(self, name: str) -> str:
-        values = f"(SELECT value FROM {self._file}.value WHERE id = d.f_{name})"
-        return values if self._columns.kinds[name].interned else f"d.f_{name}"
 
     def _damaged(self, problem: str) -> StateError:
         return StateError(f"{self._path} is damaged: {problem}; nothing was stored", hint="Stage the data again.")

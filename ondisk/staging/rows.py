@@ -65,6 +65,7 @@ class Piece:
     data_size: int  # the bytes of the data, without padding
     compressed: bool  # whether they are stored in blocks
     kind: int  # as `End.kind`
+    is_whole: bool = True  # whether a commit stores all of them: none is a duplicate; not a column
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class StagedRows(Closing):
         """Add a piece, and return its id; `piece.id` is ignored."""
         self._pieces += 1
         with sqlite_errors(self._directory):
-            row = astuple(replace(piece, id=self._pieces))
+            *row, _ = astuple(replace(piece, id=self._pieces))
             self._connection.execute("INSERT INTO piece VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             rows = ((self._pieces, *block) for block in blocks)
             self._connection.executemany("INSERT INTO block VALUES (?, ?, ?, ?)", rows)

@@ -85,7 +85,7 @@ def test_what_is_not_found_is_noted_as_forgotten_and_counted_as_lost(index: Inde
 def test_what_somebody_deleted_is_not_forgotten(index: Index) -> None:
     with Transaction(index) as transaction:
         transaction.take_back([1])
-        transaction.note_deleted([1])
+        transaction.note_deletions("SELECT 1 AS seq", ())
         assert Aside(transaction, SEGMENT).forget() == 2
         deletions = transaction.connection.execute("SELECT datum, forgotten FROM deletion ORDER BY seq").fetchall()
     assert deletions == [(1, 0), (2, 1), (3, 1)]

@@ -111,7 +111,7 @@ def test_a_scan_that_came_through_garbled_or_in_part_is_refused(access: Access) 
 def test_a_rewriting_that_came_through_garbled_or_in_part_is_not_taken(access: Access) -> None:
     with access.transaction("test") as transaction:
         transaction.drop_rows([1])
-        transaction.note_deleted([1])
+        transaction.note_deletions("SELECT 1 AS seq", ())
         transaction.commit()
     path = access.path / NAME
     before = path.read_bytes()
