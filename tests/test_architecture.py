@@ -200,7 +200,6 @@ TESTED_ELSEWHERE = {
     "index/segment_rows.py": "index/test_snapshot.py",
     "index/swap.py": "maintenance/test_migrate.py",
     "maintenance/duplicates.py": "maintenance/test_contents.py",
-    "maintenance/observe.py": "maintenance/test_matrix.py",  # each damage in each kind
     "maintenance/compare.py": "maintenance/test_fix.py",
     "maintenance/reread.py": "maintenance/test_fix.py",
     "index/connections.py": "index/test_index.py",

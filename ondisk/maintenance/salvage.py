@@ -11,7 +11,7 @@ from ondisk.maintenance.check import with_result, wrong_with
 from ondisk.maintenance.compare import Subject, explained
 from ondisk.maintenance.diagnosis import Known, misnamed
 from ondisk.maintenance.inspect import Inspection, interval_of
-from ondisk.maintenance.known import all_known
+from ondisk.maintenance.observe import all_known
 from ondisk.maintenance.states import Diagnosis, Done, State
 
 _SALVAGE = "salvage"

@@ -36,7 +36,7 @@ import stat
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
@@ -159,6 +159,19 @@ def add_entries(folder: Directory, name: str, beside_of: BesideOf, limit: int) -
     if added:
         kept = [] if entries is None else map(entries.frame, entries)
         folder.replace(METADATA, b"".join([*kept, *added]))
+
+
+def keep_only(folder: Directory, name: str, kept: Collection[int]) -> None:
+    """Remove the files of a segment but some, and first all entries but theirs.
+
+    After a crash in between, files without an entry are those of an interrupted append.
+
+    Memory: `.metadata`.
+    """
+    entries = MetadataFile.of(folder)
+    frames = [] if entries is None else [entries.frame(number) for number in sorted(kept) if number in entries]
+    folder.replace(METADATA, b"".join(frames))
+    folder.discard(*(file_name(name, number) for number in files_of(folder, name) if number not in kept))
 
 
 def scan(folder: Directory, name: str, describe: Describe) -> Iterator[ScanResult]:
