@@ -26,6 +26,7 @@ EXIT_DATA_SKIPPED = 8
 EXIT_FINDINGS = 9
 EXIT_INTERRUPTED = 130  # by SIGINT: 128 + 2
 EXIT_TERMINATED = 143  # by SIGTERM: 128 + 15
+RESTORE = "Restore the file from a backup"  # begins a hint
 
 
 def command(*words: object) -> str:

@@ -14,6 +14,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.skipped import OnDamage
 from ondisk.datum import EPOCH, INTEGER_MAX, NO_METADATA, Datum, Location, from_microseconds
 from ondisk.errors import (
+    RESTORE,
     AuthenticationFailed,
     DatumNotFound,
     FrameCorrupt,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from ondisk.segments.dir import DirReader
 
 _T = TypeVar("_T")
-_OTHER_BLOCKS = "Restore the segment from a backup. The data in its other blocks can still be read."
+_OTHER_BLOCKS = f"{RESTORE}. The data in its other blocks can still be read."
 _SPAN = 1024 * 1024  # bytes of one read: in memory an event may take 70 times its bytes, and all of a read are alive
 _GAPS = 256 * 1024  # unwanted bytes in one read, above the wanted ones: cheaper than more reads
 TAIL = 4
@@ -234,7 +235,7 @@ class DatasetReader:
         how = command("check", self._directory.path, "--accurate")
         return SegmentCorrupt(
             f"the first {segment.end.size} bytes of {segment.name!r} do not have their checksum: they have changed",
-            hint=f"Restore the file from a backup. {how} reports the damaged data.",
+            hint=f"{RESTORE}. {how} reports the damaged data.",
             segment=segment.name,
         )
 

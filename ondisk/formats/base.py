@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, from_microseconds
-from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt
+from ondisk.errors import RESTORE, ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt
 from ondisk.named_tuple import NamedTuple
 from ondisk.segment import Damage, End, Laid, Patch, ScanResult, Sealer, SegmentFile
 
@@ -22,7 +22,7 @@ BATCH_SIZE = 100_000
 BATCH_BYTES = 64 * 1024 * 1024
 """A batch ends at this many bytes, even if it has fewer data than allowed."""
 
-MOVE = "Restore the file from a backup, or move it out of the dataset."
+MOVE = f"{RESTORE}, or move it out of the dataset."
 """What to do about a file that has the name of a segment and is not one."""
 
 _Key = TypeVar("_Key")

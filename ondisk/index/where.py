@@ -246,7 +246,7 @@ def check_declared(tree: Expression) -> None:
     """Raise MatchError if a tree names metadata that are not declared."""
     for name in undeclared_in(tree):
         hint = f"Declare {shown(name)} in dataset.toml, and run `ondisk migrate`."
-        raise MatchError(f"Spark cannot select by {shown(METADATA + name)}, which is not declared", hint=hint)
+        raise MatchError(f"the index cannot select by {shown(METADATA + name)}, which is not declared", hint=hint)
 
 
 def without_functions(tree: Expression, columns: Columns, connection: sqlite3.Connection) -> Expression:

@@ -33,8 +33,8 @@ from ondisk.index.changes import Removal
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection
-from ondisk.maintenance.known import all_known
 from ondisk.maintenance.moved import recognised
+from ondisk.maintenance.observe import all_known
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.maintenance.successor import complete, move
 from ondisk.segments import generations, places

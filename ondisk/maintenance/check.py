@@ -10,18 +10,21 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ondisk.dataset.access import Access
+from ondisk.dataset.away import maintained
+from ondisk.datum import microseconds
 from ondisk.errors import AuthenticationFailed, IntegrityError, KeyMissing, OndiskError, SegmentMissing, StorageError
 from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
-from ondisk.maintenance import quarantine, replaced
-from ondisk.maintenance.ages import Ages
+from ondisk.maintenance.ages import Ages, by_age_remedy
 from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.moved import moved_segments, renamed_places
 from ondisk.maintenance.observe import scan
-from ondisk.maintenance.states import Diagnosis, Report, State, readable
+from ondisk.maintenance.states import Diagnosis, Report, State, Tally, readable
 from ondisk.segment import ScanResult
+from ondisk.segments import quarantine
+from ondisk.segments.replaced import total
 from ondisk.staging.jobs import STAGED, jobs
-from ondisk.step import inner_of
+from ondisk.step import days_ago, inner_of, place_of
 
 _REMEMBERED = 50_000  # entries of `_Equal`
 _Equal: TypeAlias = dict[tuple[int, tuple[int, ...]], Mapping[str, Any]]
@@ -83,46 +86,36 @@ def check(
 
     Locks: none; to record something the writers' lock, for a moment for each segment.
     """
-    report = Report(str(access.path))
+    report = Report(str(access.path), needs_check=access.needs_check())
     errors: list[OndiskError] = []
     with report.attached(errors):
-        _examine_all(access, report, errors, accurate, max_duration, now, progress, read_all, rewrite, second_copies)
+        deadline = None if max_duration is None else time.monotonic() + max_duration
+        ages = Ages.of(access, now)
+        inspection = Inspection(access, now, ages=ages, rewrites=rewrite, removes_copies=second_copies)
+        found = [*readable(inspection.diagnoses(), errors)]
+        if deadline is not None:
+            found = _read_in_slices(inspection, found, deadline, progress, errors)
+        elif accurate:
+            whole = [each.segment for each in found if not each.state & _UNREADABLE]
+            wrong = dict(read_all(access, whole, progress))
+            errors += _unauthenticated(access, wrong.values())
+            found = [with_result(each, wrong.get(each.segment)) for each in found]
+        report.add(_followed(access, found))
+        report.segments += staged_by_jobs(access, now)
+        try:
+            report.quarantine = quarantine.total(access.directory)
+            report.segments += old_items(access, ages)
+        except StorageError as error:
+            errors.append(error)
+        try:
+            report.replaced = total(access.directory, access.config.keep_seconds)
+        except StorageError as error:
+            errors.append(error)
+        report.segments += places_away(access)
+        report.segments += map(Diagnosis.of, access.layout.findings(access))
         if accurate and not access.read_only:
             record(access, report)
     return report
-
-
-def _examine_all(
-    access: Access,
-    report: Report,
-    errors: list[OndiskError],
-    accurate: bool,
-    max_duration: float | None,
-    now: float | None,
-    progress: Callable[[str], None],
-    read_all: ReadAll,
-    rewrite: bool,
-    second_copies: bool,
-) -> None:
-    """Add the diagnosis of every segment to a report, and what this user may not read to `errors`."""
-    deadline = None if max_duration is None else time.monotonic() + max_duration
-    ages = Ages.of(access, now)
-    report.needs_check = access.needs_check()
-    inspection = Inspection(access, now, ages=ages, rewrites=rewrite, removes_copies=second_copies)
-    found = [*readable(inspection.diagnoses(), errors)]
-    if deadline is not None:
-        found = _read_in_slices(inspection, found, deadline, progress, errors)
-    elif accurate:
-        whole = [each.segment for each in found if not each.state & _UNREADABLE]
-        wrong = dict(read_all(access, whole, progress))
-        errors += _unauthenticated(access, wrong.values())
-        found = [with_result(each, wrong.get(each.segment)) for each in found]
-    report.add(_followed(access, found))
-    report.segments += staged_by_jobs(access, now)
-    quarantine.count(access, report, errors, ages)
-    replaced.count(access, report, errors)
-    report.segments += places_away(access)
-    report.segments += map(Diagnosis.of, access.layout.findings(access))
 
 
 def _followed(access: Access, found: list[Diagnosis]) -> list[Diagnosis]:
@@ -279,7 +272,7 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
     format = access.format(segment.format)
     rows = _Rows(snapshot, segment)
     equal: _Equal = {}
-    wrong = _Wrong(format.unit)
+    wrong = Tally()
     is_whole, is_changed, found, left = True, False, ScanResult(), 0
     displaced: list[int] = []
     try:
@@ -306,31 +299,17 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
             raise
         return FileContent(error.message, is_whole=False, is_read=False)
     for offset, *_ in rows.rest():
-        wrong.add(offset, reason_at(found, offset))
+        wrong.add(f"{offset}: {reason_at(found, offset)}")
     if is_whole and not wrong.count:
         for offset in (*displaced, *blocks):
-            wrong.add(offset, "the position of its block is missing or wrong in the index")
+            wrong.add(f"{offset}: the position of its block is missing or wrong in the index")
     if is_changed and not wrong.count:
         return FileContent(reader.wrong_checksum(segment).message, is_whole=False, is_read=True)
     is_whole &= not is_changed  # nobody wrote what has rotted, even if it can be read
-    return FileContent(str(wrong) if wrong.count else None, is_whole, left in (0, len(format.seal(found.end))))
-
-
-class _Wrong:
-    """Counts the data that are not as the index says, and keeps the reason of the first."""
-
-    def __init__(self, unit: str) -> None:
-        self._unit = unit
-        self.count = 0
-        self._first = ""
-
-    def add(self, offset: int, reason: str) -> None:
-        self.count += 1
-        if self.count == 1:
-            self._first = f"at {self._unit} {offset}: {reason}"
-
-    def __str__(self) -> str:
-        return f"{self.count} of its data are not as the index says, the first {self._first}"
+    differs = None
+    if wrong.count:
+        differs = f"{wrong.count} of its data are not as the index says, the first at {format.unit} {wrong.named[0]}"
+    return FileContent(differs, is_whole, left in (0, len(format.seal(found.end))))
 
 
 class _Rows:
@@ -361,7 +340,7 @@ class _Rows:
             yield from rows
 
 
-def _compare(rows: list[tuple[int, ...]], found: ScanResult, snapshot: Snapshot, wrong: _Wrong, equal: _Equal) -> None:
+def _compare(rows: list[tuple[int, ...]], found: ScanResult, snapshot: Snapshot, wrong: Tally, equal: _Equal) -> None:
     """Compare rows (offset, size, reftime, fields …) with the data that a scan found; add differences to `wrong`.
 
     Args:
@@ -378,9 +357,9 @@ def _compare(rows: list[tuple[int, ...]], found: ScanResult, snapshot: Snapshot,
         for row in rows:
             place = at.get(row[0])
             if place is None or found.sizes[place] != row[1]:
-                wrong.add(row[0], reason_at(found, row[0]))
+                wrong.add(f"{row[0]}: {reason_at(found, row[0])}")
             elif found.reftimes[place] != row[2]:
-                wrong.add(row[0], "it has another reftime")
+                wrong.add(f"{row[0]}: it has another reftime")
             else:
                 kept.append(row)
                 metadata.append(found.metadata[place])
@@ -397,7 +376,7 @@ def _compare(rows: list[tuple[int, ...]], found: ScanResult, snapshot: Snapshot,
         if differing:
             for pair, row in zip(pairs, rows, strict=True):
                 if pair in differing:
-                    wrong.add(row[0], "it has other metadata")
+                    wrong.add(f"{row[0]}: it has other metadata")
 
 
 def _declared(metadata: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -421,3 +400,20 @@ def staged_by_jobs(access: Access, now: float | None = None) -> Iterator[Diagnos
             yield Diagnosis(name, State.OK, (reason,))
         else:
             yield Diagnosis(name, State.DELETED, ("a job staged it, and was interrupted",), job.size)
+
+
+def old_items(access: Access, ages: Ages) -> Iterator[Diagnosis]:
+    """Diagnose the items that are older than `quarantine_age`; none without that key.
+
+    An item whose name does not say when it was kept has no age.
+    """
+    age = access.config.quarantine_age
+    if age is None:
+        return
+    threshold = days_ago(age, ages.now)
+    for item in quarantine.items(access.directory):
+        is_old = item.time is not None and microseconds(item.time) < threshold
+        if item.time is not None and is_old and place_of(item.name) in maintained(access.config):
+            reason = f"it is in quarantine since {item.time:%Y-%m-%d}, longer than quarantine_age allows: {item.why}"
+            found = Diagnosis(item.name, State.DELETE_AGE, (reason,), item.size)
+            yield found if ages.doubt is None else found.hold(by_age_remedy(access, ages.doubt))

@@ -360,12 +360,10 @@ class Outcome(NamedTuple):
         return f"the original {'directory' if self.subject.format.is_dir else 'file'} is now {self.original}"
 
 
-def explained(outcome: Outcome, diagnosis: Diagnosis, *reasons: str) -> Done:
+def explained(outcome: Outcome, diagnosis: Diagnosis) -> Done:
     """Return the result for a report, with what the segment contains that is not in the index now."""
-    compared, all_reasons = outcome.compared, (*diagnosis.reasons, *reasons, *_sentences(outcome))
-    return Done(
-        outcome.subject.name, diagnosis.state, all_reasons, "rescan", 0, compared.lost, returned=outcome.returned
-    )
+    lost, reasons = outcome.compared.lost, (*diagnosis.reasons, *_sentences(outcome))
+    return Done(outcome.subject.name, diagnosis.state, reasons, "rescan", 0, lost, returned=outcome.returned)
 
 
 def _sentences(outcome: Outcome) -> Iterator[str]:

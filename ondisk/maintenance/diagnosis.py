@@ -139,8 +139,6 @@ class Circumstances:
         needs_check: the sentinel exists, or the index is missing.
         limits: by when a segment must have ended to be moved or deleted, by its age.
         built_for: the step that the index was built for, if it is another one.
-        rewrites: segments that are not stored as configured are DIRTY.
-        removes_copies: second copies are to be removed.
         deletes_unknown: `unknown_segments = "delete"`: a repack deletes segments that the index does not know.
     """
 
@@ -149,8 +147,6 @@ class Circumstances:
     limits: AgeLimits = NO_LIMITS
     deletes_unknown: bool = False
     built_for: Step | None = None
-    rewrites: bool = False
-    removes_copies: bool = False
     layout: Layout = BY_TIME
     usage: Usage = UNUSED
 

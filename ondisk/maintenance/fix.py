@@ -108,26 +108,11 @@ def planned(
 ) -> Report:
     """Return what a fix with these arguments would do, and change nothing.
 
-    The arguments and the errors are those of `fix`; the report is that of a check, with what was asked for first.
+    The arguments and the errors are those of `fix`; the report is that of a check, with what was asked for.
     """
-    asked = []
-    if forget_place is not None:
-        asked.append(forgetting(access, forget_place).done)
+    asked = [] if forget_place is None else [forgetting(access, forget_place).done]
     asked += [would_salvage(access, name) for name in salvage]
-    try:
-        return _with(asked, promised(access, "rescan"), forget=forget)
-    except OndiskError as error:
-        if "report" in error.context:
-            error.context["report"] = _with(asked, error.context["report"], forget=forget)
-        raise
-
-
-def _with(asked: list[Done], found: Report, *, forget: bool) -> Report:
-    """Return a report with what was asked for in the place of the findings about it."""
-    names = {each.segment for each in asked}
-    others = [each for each in found.segments if each.segment not in names]
-    report = replace(found, segments=[*asked, *others])
-    return report.released(State.MISSING) if forget else report
+    return promised(access, "rescan", released=State.MISSING if forget else State.OK, asked=asked)
 
 
 def _fix(
@@ -187,7 +172,7 @@ def _fix(
         _remove_sentinel(access, begun["uuid"])
 
 
-def compared_again(access: Access) -> Iterator[Done]:
+def compared_again(access: Access, errors: list[OndiskError]) -> Iterator[Done]:
     """Compare second copies again with the data that count, before they are removed.
 
     A segment that is not a second copy any more is read into the index: its data count again.
@@ -196,14 +181,17 @@ def compared_again(access: Access) -> Iterator[Done]:
         names = segment_rows.second_copies(snapshot)
     for name in sorted(names):
         with access.transaction("fix") as transaction:
-            segment = transaction.segments([name])[name]
-            transaction.save_segment(segment._replace(has_unknown=True), NOTHING)
-            transaction.commit()
+            if (segment := transaction.segments([name]).get(name)) is not None:
+                transaction.save_segment(segment._replace(has_unknown=True), NOTHING)
+                transaction.commit()
     if names:
         inspection, fixed = Inspection(access), list[Done]()
         for each in [*inspection.diagnoses()]:
             if each.segment in names and State.UNALIGNED in each.state:
-                _fix_alone(inspection, each, None, fixed, puts_off=False)
+                try:
+                    _fix_alone(inspection, each, None, fixed, puts_off=False)
+                except (OndiskError, OSError) as error:
+                    fixed.append(each.failed("compared", error, errors))
         yield from fixed
 
 
@@ -480,30 +468,26 @@ def _checked_again(
     if interval_of(access, diagnosis.segment) is None:  # nothing can be read into such a segment
         return _left_alone(diagnosis)
     subject = Subject.of(access, transaction, diagnosis.segment, known)
-    if diagnosis.noted and diagnosis.is_touched and is_another_file(subject):
-        found = rewritten(subject) if rewriting else in_place(subject)
-        if isinstance(found, Outcome):
-            (outcome,) = [found] if rewriting else commit(transaction, [found])
-            return explained(outcome, replace(diagnosis, state=State.UNALIGNED, reasons=(CHANGED,)))
-        return found
-    with access.current().index.snapshot() as snapshot:
-        content = read_content(access, snapshot, known.segment)
-    if diagnosis.noted and not known.rows.count and not content.is_read:  # nothing in it can be read, as before
-        return _left_alone(diagnosis)
-    if diagnosis.noted and not content.is_whole and not is_loss(known.damage):
-        if content.wrong is not None and known.rows.count:
+    reasons, is_believed = [CHANGED], True
+    if not (diagnosis.noted and diagnosis.is_touched and is_another_file(subject)):
+        with access.current().index.snapshot() as snapshot:
+            content = read_content(access, snapshot, known.segment)
+        if diagnosis.noted and not known.rows.count and not content.is_read:  # nothing in it can be read, as before
             return _left_alone(diagnosis)
-        transaction.note_check(known.segment, None)
-        transaction.commit()
-        said = "its damaged data are deleted; a repack rewrites the others"
-        return Done(diagnosis.segment, diagnosis.state, (*diagnosis.reasons, said))
-    if not diagnosis.noted or not content.is_whole or (content.wrong is not None and not content.is_read):
-        return _left_alone(diagnosis)
-    said = "its file is complete again"
-    if content.wrong is not None:  # the index may have wrong offsets for data after the damage
-        said += " and was read again; data that were deleted, but not yet removed by a repack, are back"
-    found = in_place(subject, is_believed=content.wrong is None)
+        if diagnosis.noted and not content.is_whole and not is_loss(known.damage):
+            if content.wrong is not None and known.rows.count:
+                return _left_alone(diagnosis)
+            transaction.note_check(known.segment, None)
+            transaction.commit()
+            said = "its damaged data are deleted; a repack rewrites the others"
+            return Done(diagnosis.segment, diagnosis.state, (*diagnosis.reasons, said))
+        if not diagnosis.noted or not content.is_whole or (content.wrong is not None and not content.is_read):
+            return _left_alone(diagnosis)
+        is_believed = content.wrong is None  # else the index may have wrong offsets for data after the damage
+        back = " and was read again; data that were deleted, but not yet removed by a repack, are back"
+        reasons = [*diagnosis.reasons, f"its file is complete again{'' if is_believed else back}"]
+    found = rewritten(subject) if rewriting else in_place(subject, is_believed=is_believed)
     if not isinstance(found, Outcome):
         return found
-    (outcome,) = commit(transaction, [found])
-    return explained(outcome, replace(diagnosis, state=State.UNALIGNED), said)
+    (outcome,) = [found] if rewriting else commit(transaction, [found])
+    return explained(outcome, replace(diagnosis, state=State.UNALIGNED, reasons=tuple(reasons)))

@@ -17,8 +17,7 @@ from ondisk.formats import of_extension
 from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.maintenance.ages import AgeLimits, Ages, folder_of, kept
 from ondisk.maintenance.diagnosis import Circumstances, Known, diagnose
-from ondisk.maintenance.known import all_known, known_of
-from ondisk.maintenance.observe import observe
+from ondisk.maintenance.observe import all_known, known_of, observe
 from ondisk.maintenance.second_copy import lacks_other_copy, missing_twin, unknown_twin
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.dir import METADATA
@@ -73,8 +72,6 @@ class Inspection:
             AgeLimits.of(self.access, self.now, self._ages),
             config.unknown_segments == "delete",
             None if built_for is config.step else built_for,
-            self._rewrites,
-            self._removes_copies,
             self.access.layout,
             self.access.layout.usage(self.access.directory),
         )
@@ -109,7 +106,7 @@ class Inspection:
                 try:
                     # A folder that cannot be listed has no entries, but its segments are not missing.
                     entry = on_disk.get(name) or entry_of(access.directory, name)
-                    found, _ = _diagnosed(access, snapshot, name, known.get(name), entry, at)
+                    found, _ = self._diagnosed(snapshot, name, known.get(name), entry, at)
                 except StorageError as error:
                     found = _unreadable(name, error)
                 except (IndexCorrupt, InvalidInput) as error:
@@ -166,7 +163,7 @@ class Inspection:
             entry = entry_of(self.access.directory, name)
             if known is None and entry is None:
                 return None, None
-            return _diagnosed(self.access, snapshot, name, known, entry, at)
+            return self._diagnosed(snapshot, name, known, entry, at)
         except StorageError as error:
             return _unreadable(name, error), known
         except (IndexCorrupt, InvalidInput) as error:
@@ -187,6 +184,47 @@ class Inspection:
                 if segment == _row_of(snapshot, name):
                     break
         return diagnosis
+
+    def _diagnosed(
+        self, snapshot: Snapshot, name: str, known: Known | None, entry: Entry | None, at: Circumstances
+    ) -> tuple[Diagnosis, Known | None]:
+        """Return the diagnosis of a segment, and what is known of it when it was observed."""
+        access = self.access
+        if entry is not None and entry.kind != "other" and not entry.looks_readable:
+            with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+                access.directory.check_readable(name)
+        format = access.format(known.segment.format) if known is not None else access.format_of(name)
+        if known is not None:
+            known = replace(known, interval=segment_rows.interval_of(snapshot, known.segment))
+        known, on_disk = observe(access, snapshot, name, known, entry, format)
+        start = format.begin().end.length if known is None else format.first_offset(known.segment.end)
+        found = diagnose(name, known, on_disk, at, start)
+        if known is None:
+            return found, None
+        is_ok = not (found.state & ~State.ARCHIVE_AGE or found.consumed)
+        if self._rewrites and known.rows.count and is_ok:
+            why = format.why_rewritten(known.segment.end)
+            found = found if why is None else found.rewritten(why)
+        return self._with_copies(name, found, known, at), known
+
+    def _with_copies(self, name: str, found: Diagnosis, known: Known, at: Circumstances) -> Diagnosis:
+        """Return the diagnosis of a segment, as far as others may be copies of it, or it is one."""
+        access = self.access
+        if known.segment.copies is not Copies.NONE and found.state & _SHRINKING and not found.state & _UNSURE:
+            if known.segment.copies is Copies.ALL and lacks_other_copy(access, known.segment):
+                return replace(found, state=State.UNALIGNED, reasons=("the other copy of its data is gone",), freed=0)
+            if not self._removes_copies:
+                return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, SECOND_COPIES), freed=0)
+        is_wanted = self._removes_copies and known.segment.copies is not Copies.NONE
+        if found.state & _SHRINKING and place_of(name) not in at.limits.places and not is_wanted:
+            return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, _NOT_MAINTAINED), freed=0)
+        if found.state & _SHRINKING and not found.state & _UNSURE:
+            if (twin := missing_twin(access, name)) is not None:
+                return found.hold(f"it may have all that is left of {twin}, which is missing: put that back first")
+            if (twin := unknown_twin(access, name)) is not None:
+                fix = command("fix", access.path, "--yes")
+                return found.hold(f"{twin} may be a copy of its bytes, and must be compared with them: run {fix} first")
+        return found
 
 
 def places_away(access: Access) -> Iterator[Diagnosis]:
@@ -226,46 +264,6 @@ def _row_of(snapshot: Snapshot, name: str) -> Segment | None:
     with contextlib.suppress(IndexCorrupt, InvalidInput):
         return snapshot.segment_named(name)
     return None
-
-
-def _diagnosed(
-    access: Access, snapshot: Snapshot, name: str, known: Known | None, entry: Entry | None, at: Circumstances
-) -> tuple[Diagnosis, Known | None]:
-    """Return the diagnosis of a segment, and what is known of it when it was observed."""
-    if entry is not None and entry.kind != "other" and not entry.looks_readable:
-        with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
-            access.directory.check_readable(name)
-    format = access.format(known.segment.format) if known is not None else access.format_of(name)
-    if known is not None:
-        known = replace(known, interval=segment_rows.interval_of(snapshot, known.segment))
-    known, on_disk = observe(access, snapshot, name, known, entry, format)
-    start = format.begin().end.length if known is None else format.first_offset(known.segment.end)
-    found = diagnose(name, known, on_disk, at, start)
-    if known is None:
-        return found, None
-    is_kept = not (found.state & ~State.ARCHIVE_AGE or found.consumed)
-    if at.rewrites and known.rows.count and is_kept and (why := format.why_rewritten(known.segment.end)) is not None:
-        found = found.rewritten(why)
-    return _with_copies(access, name, found, known, at), known
-
-
-def _with_copies(access: Access, name: str, found: Diagnosis, known: Known, at: Circumstances) -> Diagnosis:
-    """Return the diagnosis of a segment, as far as others may be copies of it, or it is one."""
-    if known.segment.copies is not Copies.NONE and found.state & _SHRINKING and not found.state & _UNSURE:
-        if known.segment.copies is Copies.ALL and lacks_other_copy(access, known.segment):
-            return replace(found, state=State.UNALIGNED, reasons=("the other copy of its data is gone",), freed=0)
-        if not at.removes_copies:
-            return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, SECOND_COPIES), freed=0)
-    is_wanted = at.removes_copies and known.segment.copies is not Copies.NONE
-    if found.state & _SHRINKING and place_of(name) not in at.limits.places and not is_wanted:
-        return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, _NOT_MAINTAINED), freed=0)
-    if found.state & _SHRINKING and not found.state & _UNSURE:
-        if (twin := missing_twin(access, name)) is not None:
-            return found.hold(f"it may have all that is left of {twin}, which is missing: put that back first")
-        if (twin := unknown_twin(access, name)) is not None:
-            fix = command("fix", access.path, "--yes")
-            return found.hold(f"{twin} may be a copy of its bytes, and must be compared with them: run {fix} first")
-    return found
 
 
 def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tuple[str, Entry]]:

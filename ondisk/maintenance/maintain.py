@@ -122,10 +122,6 @@ def worst(codes: Iterable[int]) -> int:
     return max(codes, key=lambda code: mild.get(code, code), default=EXIT_DONE)
 
 
-def _is_held(each: Diagnosis | Done) -> bool:
-    return isinstance(each, Diagnosis) and each.held
-
-
 def _look(dataset: Dataset, result: Maintained, check: Callable[[], Report]) -> None:
     info = dataset.info()
     result.count, result.lost, result.pending = info["count"], info["lost"], info["pending"]
@@ -169,4 +165,4 @@ def _mend(
     if errors:
         raise errors[0]
     if result.left is not None:
-        result.left.segments = [each for each in result.left.segments if each.state != _APPENDED or _is_held(each)]
+        result.left.segments = [each for each in result.left.segments if each.state != _APPENDED or each.held]

@@ -46,7 +46,7 @@ def recognised(access: Access) -> Iterator[Done]:
             transaction.commit()
     for old, new in renamed.items():
         yield Done(old.removesuffix("/"), State.MISSING, (f"it was renamed to {new.removesuffix('/')}",), FOLLOW)
-    found = [*moved_segments(access)]
+    found, followed = [*moved_segments(access)], list[Moved]()
     if found:
         with access.transaction("fix") as transaction:
             with access.current().index.snapshot() as snapshot:
@@ -54,13 +54,17 @@ def recognised(access: Access) -> Iterator[Done]:
                     each: snapshot.segment_named(each) for both in found for each in (both.segment.name, both.name)
                 }
                 spans = {each.segment: segment_rows.interval_of(snapshot, each.segment) for each in found}
-            found = [each for each in found if known[each.segment.name] == each.segment]
             for segment, name in found:
-                if (copy := known[name]) is not None:
-                    transaction.supersede(copy)
-                transaction.move(segment, _at(access, segment, name, transaction.take_generation()), spans[segment])
+                if known[segment.name] != segment:
+                    continue
+                with contextlib.suppress(FileNotFoundError):  # it was moved on in the meantime
+                    there = _at(access, segment, name, transaction.take_generation())
+                    if (copy := known[name]) is not None:
+                        transaction.supersede(copy)
+                    transaction.move(segment, there, spans[segment])
+                    followed.append(Moved(segment, name))
             transaction.commit()
-    for segment, name in found:
+    for segment, name in followed:
         yield Done(segment.name, State.MISSING, (f"it was moved to {name}",), FOLLOW)
 
 

@@ -7,7 +7,7 @@ Of an encrypted segment only one datum is tried, or the beginning of its file. O
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -32,11 +32,20 @@ from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
 CHANGED = "its bytes are not those that the index describes: another program has changed them"
 
 
-def promised(access: Access, *actions: str, rewrite: bool = False, second_copies: bool = False) -> Report:
+def promised(
+    access: Access,
+    *actions: str,
+    rewrite: bool = False,
+    second_copies: bool = False,
+    released: State = State.OK,
+    asked: Sequence[Done] = (),
+) -> Report:
     """Return the report of a check that holds the segments which cannot be read.
 
     Args:
         actions: those that read data, and are planned: `rescan` of a fix, `repack` of a repack.
+        released: segments in these states are not held.
+        asked: what somebody has asked for, in the place of the findings about it.
 
     Raises:
         StorageError: as `check`.
@@ -69,10 +78,13 @@ def promised(access: Access, *actions: str, rewrite: bool = False, second_copies
             format = access.format_of(name)
             read = partial(_read_one, access, name) if State.DIRTY in each.state else None
             report.segments[at] = tried(access.directory, access.layout, name, format, each, errors, read)
-        consumed = {each.segment for each in report if isinstance(each, Diagnosis) and each.consumed}
+        consumed = {each.segment for each in report if each.consumed}
         rescanned = {each.segment for each in report if each.action == "rescan"} if "rescan" in actions else set()
         for remark in access.layout.planned(access, rescanned, consumed):
             report.segments.append(Diagnosis.of(remark) if remark.action is None else Done.of(remark))
+        names = {each.segment for each in asked}
+        report.segments = [*asked, *(each for each in report.segments if each.segment not in names)]
+        report.release(released)
     return report
 
 

@@ -6,21 +6,13 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.away import maintained
-from ondisk.datum import microseconds
-from ondisk.errors import AlreadyExists, InvalidInput, NotFound, OndiskError, ReadOnly, StorageError, command
+from ondisk.errors import AlreadyExists, InvalidInput, NotFound, ReadOnly, command
 from ondisk.filesystem import Directory
 from ondisk.segments import quarantine
 from ondisk.segments.generations import generations_of, hidden
-from ondisk.segments.quarantine import Item, Total, find, folders, items, total
-from ondisk.step import days_ago, place_of
-
-if TYPE_CHECKING:
-    from ondisk.maintenance.ages import Ages
-    from ondisk.maintenance.states import Diagnosis, Done, Report
+from ondisk.segments.quarantine import Item, Total, find, items, total
 
 
 class Quarantine:
@@ -141,60 +133,3 @@ class Quarantine:
             raise ReadOnly(f"{self._dataset.path} was opened read_only", hint="Open it for writing.")
         with self._dataset.locked("quarantine"):
             yield
-
-
-def count(access: Access, report: Report, errors: list[OndiskError], ages: Ages) -> None:
-    """Add the items of a dataset to the report of a check; those past `quarantine_age` are findings."""
-    try:
-        report.quarantine = total(access.directory)
-        report.segments += _diagnosed(access, ages)
-    except StorageError as error:
-        errors.append(error)
-
-
-def _diagnosed(access: Access, ages: Ages) -> Iterator[Diagnosis]:
-    """Diagnose the items that are older than `quarantine_age`; none without that key.
-
-    An item whose name does not say when it was kept has no age.
-    """
-    age = access.config.quarantine_age
-    if age is None:
-        return
-    from ondisk.maintenance.ages import by_age_remedy
-    from ondisk.maintenance.states import Diagnosis, State
-
-    threshold = days_ago(age, ages.now)
-    for item in items(access.directory):
-        is_old = item.time is not None and microseconds(item.time) < threshold
-        if item.time is not None and is_old and place_of(item.name) in maintained(access.config):
-            reason = f"it is in quarantine since {item.time:%Y-%m-%d}, longer than quarantine_age allows: {item.why}"
-            found = Diagnosis(item.name, State.DELETE_AGE, (reason,), item.size)
-            yield found if ages.doubt is None else found.hold(by_age_remedy(access, ages.doubt))
-
-
-def removed(access: Access, ages: Ages, errors: list[OndiskError]) -> Iterator[Done]:
-    """Remove the items that are older than `quarantine_age`, and what killed processes left in quarantine.
-
-    Locks: the writers' lock, if there is a quarantine.
-    """
-    if not folders(access.directory):
-        return
-    from ondisk.maintenance.states import Done
-
-    with access.locked("repack"):
-        try:
-            quarantine.remove_leftovers(access.directory)
-            old = [*_diagnosed(access, ages)]
-        except StorageError as error:
-            errors.append(error)
-            return
-        for each in old:
-            if each.held:
-                yield Done(each.segment, each.state, each.reasons)
-                continue
-            try:
-                quarantine.drop(access.directory, each.segment)
-            except (OndiskError, OSError) as error:
-                yield each.failed("removed", error, errors)
-            else:
-                yield Done(each.segment, each.state, each.reasons, each.action, each.freed)

@@ -15,7 +15,7 @@ from ondisk.index import INDEX, tide
 from ondisk.index.recover import damage_of, name_of_damaged, recover, renew
 from ondisk.index.tide import HIGHEST, Exchanged, TideMark
 from ondisk.maintenance import old_archives
-from ondisk.maintenance.known import all_known
+from ondisk.maintenance.observe import all_known
 from ondisk.maintenance.states import Done, Report, State
 from ondisk.segment import Facts
 from ondisk.segments import dir

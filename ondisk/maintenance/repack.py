@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,24 +19,25 @@ from ondisk.errors import (
     OndiskError,
     SegmentMissing,
     StateError,
+    StorageError,
     command,
 )
 from ondisk.filesystem import ReadableFile
 from ondisk.index import Copies, Segment, changes
-from ondisk.maintenance import quarantine, replaced
+from ondisk.maintenance import replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived, merge_refusal, recount
-from ondisk.maintenance.check import staged_by_jobs
+from ondisk.maintenance.check import old_items, staged_by_jobs
 from ondisk.maintenance.fix import compared_again
 from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import promised
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.second_copy import copy_left
-from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, readable
+from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, raise_fatal, readable
 from ondisk.maintenance.successor import COPIES, Rewriting, complete, drop
+from ondisk.segments import quarantine
 from ondisk.segments.facts import changed
-from ondisk.segments.quarantine import link as link_to_quarantine
 from ondisk.staging.jobs import Changed, remove
 from ondisk.step import days_ago
 
@@ -97,10 +99,14 @@ def repack(
     with report.attached(errors):
         report.add(recognised(access))
         if second_copies:
-            report.add(compared_again(access))
-        replaced.remove_old(access, now, errors)
+            report.add(compared_again(access, errors))
+        try:
+            replaced.remove_old(access, time.time() if now is None else now, access.config.keep_seconds)
+        except StorageError as error:
+            raise_fatal(error)
+            errors.append(error)
         report.segments += _without_dead_jobs(access, now)
-        report.segments += quarantine.removed(access, ages, errors)
+        report.segments += _without_old_items(access, ages, errors)
         try:
             report.add(_repack(access, inspection, progress, errors, write_all))
         except DiskFull as error:
@@ -122,13 +128,8 @@ def planned(access: Access, *, by_age: bool = False, rewrite: bool = False, seco
     The arguments and the errors are those of `repack`; the report is that of a check.
     """
     access.check_trusted()
-    ages = State.DELETE_AGE if by_age else State.OK
-    try:
-        return promised(access, "repack", rewrite=rewrite, second_copies=second_copies).released(ages)
-    except OndiskError as error:
-        if "report" in error.context:
-            error.context["report"] = error.context["report"].released(ages)
-        raise
+    released = State.DELETE_AGE if by_age else State.OK
+    return promised(access, "repack", rewrite=rewrite, second_copies=second_copies, released=released)
 
 
 def _repack(
@@ -369,7 +370,7 @@ def renew(access: Access, name: str) -> None:
                 message = f"{access.path / name} must be rewritten before an append, and cannot be read{reason}"
                 raise StateError(message, hint=hint, segment=name)
             if segment.copies is not Copies.NONE:  # data without rows are not written
-                link_to_quarantine(access.directory, name, verb="append", why=COPIES)
+                quarantine.link(access.directory, name, verb="append", why=COPIES)
             rewriting = Rewriting(access, transaction, known)
             rewriting.write(snapshot, None)
         rewriting.commit(diagnosis)
@@ -384,3 +385,29 @@ def _without_dead_jobs(access: Access, now: float | None = None) -> Iterator[Don
         if diagnosis.state:
             remove(access.directory, diagnosis.segment.rpartition("/")[2])
             yield Done(diagnosis.segment, diagnosis.state, diagnosis.reasons, diagnosis.action, diagnosis.freed)
+
+
+def _without_old_items(access: Access, ages: Ages, errors: list[OndiskError]) -> Iterator[Done]:
+    """Remove the items that are older than `quarantine_age`, and what killed processes left in quarantine.
+
+    Locks: the writers' lock, if there is a quarantine.
+    """
+    if not quarantine.folders(access.directory):
+        return
+    with access.locked("repack"):
+        try:
+            quarantine.remove_leftovers(access.directory)
+            old = [*old_items(access, ages)]
+        except StorageError as error:
+            errors.append(error)
+            return
+        for each in old:
+            if each.held:
+                yield Done(each.segment, each.state, each.reasons)
+                continue
+            try:
+                quarantine.drop(access.directory, each.segment)
+            except (OndiskError, OSError) as error:
+                yield each.failed("removed", error, errors)
+            else:
+                yield Done(each.segment, each.state, each.reasons, each.action, each.freed)

@@ -9,13 +9,12 @@ import stat
 import time
 
 from ondisk.dataset.access import Access
-from ondisk.errors import DiskFull, OndiskError, StorageError
+from ondisk.errors import DiskFull, StorageError
 from ondisk.filesystem import Directory
 from ondisk.index import Segment, replaced_rows
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.states import Report, raise_fatal
 from ondisk.segments.generations import ROWS, kept
-from ondisk.segments.replaced import discard, folders, remove, replaced, staged, total
+from ondisk.segments.replaced import discard, folders, remove, replaced, staged
 from ondisk.step import inner_of
 
 
@@ -68,26 +67,6 @@ def _check_folder(directory: Directory, folder: str, error: StorageError) -> Non
         raise StorageError(f"{path} is not a directory", hint=hint, path=str(path)) from error
 
 
-def count(access: Access, report: Report, errors: list[OndiskError]) -> None:
-    """Add what a dataset keeps to the report of a check."""
-    try:
-        report.replaced = total(access.directory, access.config.keep_seconds)
-    except StorageError as error:
-        errors.append(error)
-
-
-def remove_old(access: Access, now: float | None, errors: list[OndiskError]) -> None:
-    """Remove what a dataset has kept for as long as `keep_replaced` says.
-
-    Locks: the writers' lock, if something is kept.
-    """
-    try:
-        _remove(access, time.time() if now is None else now, access.config.keep_seconds)
-    except StorageError as error:
-        raise_fatal(error)
-        errors.append(error)
-
-
 def keep_nothing(access: Access) -> bool:
     """Remove all that is kept, for a disk that is full, and keep nothing until the dataset is opened again.
 
@@ -95,10 +74,11 @@ def keep_nothing(access: Access) -> bool:
         Whether something was removed.
     """
     access.remembered.keeps_replaced = False
-    return _remove(access, time.time(), 0) > 0
+    return remove_old(access, time.time(), 0) > 0
 
 
-def _remove(access: Access, now: float, seconds: float) -> int:
+def remove_old(access: Access, now: float, seconds: float) -> int:
+    """Remove what a dataset has kept for so many seconds. Locks: the writers' lock, if something is kept."""
     if not folders(access.directory):
         return 0
     with access.locked("repack"):

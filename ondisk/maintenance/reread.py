@@ -28,7 +28,7 @@ from ondisk.maintenance.compare import Compared, Comparison, Outcome, Refused, S
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.observe import scan as scan_file
 from ondisk.maintenance.second_copy import copy_of
-from ondisk.maintenance.successor import Successor, appear, complete, keep_only
+from ondisk.maintenance.successor import Successor, appear, complete
 from ondisk.segment import REMEDY, End, Facts, ScanResult
 from ondisk.segments import generations, quarantine
 from ondisk.segments.concat_writer import SegmentWriter
@@ -37,6 +37,7 @@ from ondisk.segments.dir import (
     add_entries,
     facts_in,
     files_of,
+    keep_only,
     raise_sequence,
     scan,
     seen_with_files,
@@ -126,7 +127,7 @@ def salvaged(subject: Subject) -> Outcome:
     with directory.inside(name) as folder:
         _add_entries(subject, folder)
         whole = {number for found in scan(folder, name, subject.format.describe) for number in found.offsets}
-    keep_only(directory, name, whole)
+        keep_only(folder, name, whole)
     outcome = _folder_in_place(subject, trusted=False, is_believed=False, original=original)
     assert isinstance(outcome, Outcome), "a salvage takes all that it finds"
     return commit(subject.transaction, [outcome])[0]

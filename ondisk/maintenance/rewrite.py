@@ -16,7 +16,7 @@ from ondisk.formats import Format
 from ondisk.index import Row, Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.known import known_of
+from ondisk.maintenance.observe import known_of
 from ondisk.segment import Block, End, Facts, Laid
 from ondisk.segments.concat_writer import SegmentWriter
 from ondisk.segments.facts import CheckedReading

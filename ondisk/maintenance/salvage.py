@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ondisk.dataset.access import Access
-from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, command
+from ondisk.errors import RESTORE, InvalidInput, SegmentCorrupt, SegmentMissing, command
 from ondisk.maintenance import reread
 from ondisk.maintenance.check import with_result, wrong_with
 from ondisk.maintenance.compare import Subject, explained
 from ondisk.maintenance.diagnosis import Known, misnamed
 from ondisk.maintenance.inspect import Inspection, interval_of
-from ondisk.maintenance.known import all_known
+from ondisk.maintenance.observe import all_known
 from ondisk.maintenance.states import Diagnosis, Done, State
 
 _SALVAGE = "salvage"
@@ -36,7 +36,7 @@ def salvaged(access: Access, name: str) -> Done:
             outcome = reread.salvaged(Subject.of(access, transaction, name, known))
         except InvalidInput as error:  # as for a file of another version
             how = f"run {command('fix', access.path, '--yes')}"
-            hint = f"Put the file back from a backup; or move it away, and {how}."
+            hint = f"{RESTORE}; or move it away, and {how}."
             message = f"{access.path / name}: nothing in it can be read: {error.message}"
             raise SegmentCorrupt(message, hint=hint, segment=name) from error
     done = explained(outcome, diagnosis)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
+from typing import ClassVar
 
 from ondisk.dataset.segment_layout import Remark
 from ondisk.errors import DiskFull, DurabilityLost, KeyMissing, LockError, OndiskError, StateError, StorageError
@@ -212,6 +213,8 @@ class Done:
     lost: int = 0
     failed: bool = False
     returned: int = 0
+    held: ClassVar[bool] = False
+    consumed: ClassVar[bool] = False
 
     @classmethod
     def of(cls, remark: Remark) -> Done:
@@ -293,7 +296,7 @@ class Report:
     @property
     def consumed(self) -> int:
         """How many segments another program has read and removed, and a fix removes from the index."""
-        return sum(map(_is_consumed, self.segments))
+        return sum(each.consumed for each in self.segments)
 
     @property
     def findings(self) -> list[Diagnosis | Done]:
@@ -320,21 +323,19 @@ class Report:
         return [
             each
             for each in self.segments
-            if (each.state & states or _is_consumed(each)) and State.CORRUPTED not in each.state and not _is_held(each)
+            if (each.state & states or each.consumed) and State.CORRUPTED not in each.state and not each.held
         ]
 
     @property
     def held(self) -> list[Diagnosis | Done]:
         """The segments that fix and repack leave because too much would go at once."""
-        return [each for each in self.segments if _is_held(each)]
+        return [each for each in self.segments if each.held]
 
-    def released(self, states: State) -> Report:
-        """Return this report with no hold on the segments in one of these states."""
-        released = [
-            replace(each, held=False) if isinstance(each, Diagnosis) and each.state & states else each
-            for each in self.segments
-        ]
-        return replace(self, segments=released)
+    def release(self, states: State) -> None:
+        """Take the hold off the segments in one of these states."""
+        for at, each in enumerate(self.segments):
+            if isinstance(each, Diagnosis) and each.state & states:
+                self.segments[at] = replace(each, held=False)
 
     def after(self, done: Report) -> Report:
         """Return this report of a check after a fix or repack: what that failed at is still in its states.
@@ -353,11 +354,3 @@ class Report:
         for state in State:
             counts[str(state.name).lower()] = sum(state in each.state for each in self.segments)
         return counts
-
-
-def _is_consumed(each: Diagnosis | Done) -> bool:
-    return isinstance(each, Diagnosis) and each.consumed
-
-
-def _is_held(each: Diagnosis | Done) -> bool:
-    return isinstance(each, Diagnosis) and each.held

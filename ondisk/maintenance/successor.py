@@ -14,7 +14,6 @@ successor of a dir segment is a directory of links to its files, under new numbe
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -22,7 +21,6 @@ from itertools import accumulate
 from stat import S_ISREG
 
 from ondisk.dataset.access import Access
-from ondisk.errors import DiskFull, OndiskError
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.index import Copies, Row, Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
@@ -35,8 +33,6 @@ from ondisk.segment import End, Facts, Laid, Start
 from ondisk.segments import dir, generations, quarantine
 from ondisk.segments.concat_writer import SegmentWriter, keep_data_after
 from ondisk.segments.dir import (
-    METADATA,
-    NEW_METADATA,
     MetadataFile,
     drop_folder,
     facts_in,
@@ -50,7 +46,6 @@ from ondisk.step import Interval
 _READ = "an older query may still read its old files; the next writer after that query frees the space"
 _OTHERS = "the segment does not have this file: of an interrupted append, or somebody else has added it"
 COPIES = "data in it were equal to data of other segments, and a rewrite keeps only those that have rows"
-_CHUNK = 1024 * 1024  # bytes of entries that are written together
 _MERGED = 4 * 1024 * 1024  # bytes of data that are merged together, or of files whose rows are read together
 
 
@@ -414,55 +409,3 @@ def _keep_others(directory: Directory, segment: Segment, kept: set[int], *, is_t
             else:
                 quarantine.keep(directory, f"{name}/{file}", verb="repack", why=_OTHERS, of=name)
     return freed
-
-
-def keep_only(directory: Directory, name: str, kept: set[int]) -> None:
-    """Remove the other files of a segment. Those that are not the segment's go to quarantine.
-
-    Durability: none; the next repack removes what a power cut brings back. First `.metadata.new` is written without the
-        entries of these files, so that `scan` does not treat the files as lost. Then the files are removed, and
-        `.metadata` is replaced last, so that every remaining file can still be read back into an index.
-    """
-    with directory.inside(name) as folder:
-        entries = MetadataFile.of(folder)
-        is_written = _write_new_metadata(folder, kept)
-        for number, size in dir.files_of(folder, name).items():
-            file = dir.file_name(name, number)
-            if number in kept:
-                continue
-            if entries is not None and entries.has_size(number, size):
-                folder.unlink(file)
-            else:
-                quarantine.keep(directory, f"{name}/{file}", verb="repack", why=_OTHERS, of=name)
-        if is_written or _write_new_metadata(folder, kept):
-            folder.rename(NEW_METADATA, METADATA)
-
-
-def _write_new_metadata(folder: Directory, kept: set[int]) -> bool:
-    """Write `.metadata.new` with the entries of the files that stay, and sync it.
-
-    Returns:
-        Whether it was written: not if `.metadata` is missing or damaged, or the disk is full.
-    """
-    folder.discard(NEW_METADATA)
-    entries = MetadataFile.of(folder)
-    if entries is None or entries.damage is not None:
-        return False
-    try:
-        with folder.create_file(NEW_METADATA) as file:
-            at, chunk = 0, b""
-            for number in sorted(kept):
-                if number in entries:
-                    chunk += entries.frame(number)
-                if len(chunk) >= _CHUNK:
-                    file.write(at, chunk)
-                    at, chunk = at + len(chunk), b""
-            file.write(at, chunk)
-            file.sync()
-    except OndiskError as error:
-        with contextlib.suppress(OndiskError):
-            folder.discard(NEW_METADATA)
-        if isinstance(error, DiskFull):  # as long as the index exists, entries without a file do no harm
-            return False
-        raise
-    return True

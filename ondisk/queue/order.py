@@ -173,23 +173,18 @@ class Order:
 
 
 class _Open:
-    """A segment that is read, and where. Offsets are those of the index.
-
-    Attributes:
-        begin: the offset of its first frame.
-        shift: what the offsets of the index have more than those of `state.dat`: the bytes of an IV.
-        offset: where to continue.
-        frames: how many frames are before that.
-    """
+    """A segment that is read, and where. Offsets are those of the index."""
 
     def __init__(self, access: Access, segment: Segment) -> None:
         self._access = access
         self._format = cast("Seg", access.format(segment.format))
         self.segment = segment
         self._header = Header.parse(self._file().read(0, MAX_SIZE), draft=Header.of_kind(segment.end.kind).draft)
+        # What the offsets of the index have more than those of `state.dat`: the bytes of an IV.
         self.shift = self._header.size - self._header.logical_size
-        self.begin = self.offset = self._header.size
-        self.frames = 0
+        self.begin = self._header.size  # the offset of its first frame
+        self.offset = self.begin  # where to continue
+        self.frames = 0  # before that
 
     def known(self, snapshot: Snapshot) -> Segment:
         """Return the segment as the index knows it now; raise SegmentMissing if it does not any more."""
@@ -201,10 +196,10 @@ class _Open:
 
     def frames_before(self, end: int) -> int:
         """Return how many frames of the segment are before an offset: those of deleted data count."""
-        reader = self._from_here()
-        if reader is not None:
-            return self.frames + walk(reader, end - self.shift)[0].frames
-        return walk(self._from_start(), end - self.shift)[0].frames
+        if self._header.compressed or self._header.encrypted:  # it can be read from its beginning only
+            return walk(self._from_start(), end - self.shift)[0].frames
+        reader = self._format.frames_at(FileStream(self._file(), self.offset), self._header, self.offset)
+        return self.frames + walk(reader, end - self.shift)[0].frames
 
     def has_more(self) -> bool:
         """Return whether the file has whole frames after the committed end."""
@@ -217,12 +212,6 @@ class _Open:
 
     def _from_start(self) -> FrameReader:
         return self._format.frames(FileStream(self._file(), 0))
-
-    def _from_here(self) -> FrameReader | None:
-        """Return a reader of what follows `offset`; None if the segment can be read from its beginning only."""
-        if self._header.compressed or self._header.encrypted:
-            return None
-        return self._format.frames_at(FileStream(self._file(), self.offset), self._header, self.offset)
 
     def _file(self) -> ReadableFile:
         return self._access.current().reader.file_of(self.segment)

@@ -17,7 +17,6 @@ from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 from urllib3 import BaseHTTPResponse
-from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, LocationValueError, ProxyError
 from urllib3.util import Url, make_headers, parse_url
 
@@ -27,7 +26,7 @@ from ondisk.errors import ConfigError, IntegrityError, InvalidInput, LockError, 
 from ondisk.replication import records
 from ondisk.replication.feed import MAX_BYTES, Kind
 from ondisk.replication.records import LARGEST, Records
-from ondisk.replication.source import Contents, Description, Numbers, Removed, Source
+from ondisk.replication.source import Contents, Description, Removed, Source
 from ondisk.replication.token import Token
 from ondisk.replication.wire import Structure, digest, from_json, to_json
 
@@ -101,8 +100,8 @@ class HttpSource(Source):
         asked = {"token": None if token is None else to_json(token), "max_bytes": max_bytes}
         return self._records("changes", asked, max_bytes)
 
-    def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
-        return self._structure(Numbers, "seqs", first=first, last=last, listed=listed)
+    def seqs(self, first: int, last: int, *, listed: bool = False) -> Contents:
+        return self._structure(Contents, "seqs", first=first, last=last, listed=listed)
 
     def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
         return self._records("fetch", {"seqs": [*seqs[:_SEQS]], "max_bytes": max_bytes}, max_bytes)
@@ -269,22 +268,6 @@ class _Answer(http.client.HTTPResponse):
         self._limited.seconds = LONGEST
 
 
-class _Connection(HTTPConnection):
-    response_class = _Answer
-
-
-class _TlsConnection(HTTPSConnection):
-    response_class = _Answer
-
-
-class _Connections(urllib3.HTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _TlsConnections(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _TlsConnection
-
-
 def _client_for(url: Url, **options: Any) -> urllib3.PoolManager:
     """Return what sends requests to the host of a URL; raise InvalidInput if the environment's proxy is wrong."""
     proxy = _proxy_of(url)
@@ -298,8 +281,15 @@ def _client_for(url: Url, **options: Any) -> urllib3.PoolManager:
         except LocationValueError as error:
             message = f"the proxy {_without_password(proxy)!r} cannot be used: write it as http://HOST:PORT"
             raise InvalidInput(message, hint=_WHERE) from error
-    made.pool_classes_by_scheme = {"http": _Connections, "https": _TlsConnections}
+    pools = {"http": urllib3.HTTPConnectionPool, "https": urllib3.HTTPSConnectionPool}
+    made.pool_classes_by_scheme = {scheme: _limited(pool) for scheme, pool in pools.items()}
     return made
+
+
+def _limited(pool: Any) -> Any:
+    """Return a class of connections whose answers take a limited time."""
+    connection = type("Connection", (pool.ConnectionCls,), {"response_class": _Answer})
+    return type("Connections", (pool,), {"ConnectionCls": connection})
 
 
 def _proxy_of(url: Url) -> str | None:

@@ -55,24 +55,15 @@ _SHOWN = 100  # differences that a result lists
 
 @dataclass(slots=True)
 class Pulled(Applied):
-    """What a pull did; see `Applied`.
+    """What a pull did; see `Applied`."""
 
-    Attributes:
-        source: the UUID of the source's index.
-        offset: the number of the last change that the replica has.
-        lag: what is left.
-        missing: how many data the replica lacks, because they cannot be read at the source or not be stored here.
-        kept: how many data the source has lost, and the replica has.
-        differences: the first 100 of both.
-        reasons: the first of both for each reason, as for each lost segment, and how many have it.
-    """
-
-    source: str = ""
-    offset: int = 0
-    lag: Lag = field(default_factory=lambda: Lag(0, 0))
-    missing: int = 0
-    kept: int = 0
-    differences: list[Difference] = field(default_factory=list)
+    source: str = ""  # the UUID of the source's index
+    offset: int = 0  # the number of the last change that the replica has
+    lag: Lag = field(default_factory=lambda: Lag(0, 0))  # what is left
+    missing: int = 0  # data that the replica lacks, because they cannot be read at the source or not be stored here
+    kept: int = 0  # data that the source has lost, and the replica has
+    differences: list[Difference] = field(default_factory=list)  # the first 100 of both
+    # the first of both for each reason, as for each lost segment, and how many have it
     reasons: list[tuple[Difference, int]] = field(default_factory=list)
 
 

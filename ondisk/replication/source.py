@@ -42,43 +42,30 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
+class Contents:
+    """The data that exist in a range of numbers, in the order of these; or only their numbers."""
+
     uuid: str  # of the index
     first: int  # first, last: the range, both included. `last` may be lower than it was requested: ask again from there
     last: int
     count: int  # how many data they are
     digest: bytes  # SHA-256 of their numbers, each in 8 bytes, little-endian; and of their digests, if these are known
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers(_Range):
-    """The numbers of the data that exist at a source, in a range."""
-
-    seqs: Sequence[int] = ()  # ascending; empty if only the digest was requested
-
-    def equals(self, other: Numbers) -> bool:
-        return (self.last, self.digest) == (other.last, other.digest)
-
-    @property
-    def data(self) -> Iterable[tuple[int, int, bytes | None]]:
-        """The numbers, in place of entries: nothing else of the data is known."""
-        return ((seq, 0, None) for seq in self.seqs)
-
-
-@dataclass(frozen=True, slots=True)
-class Contents(_Range):
-    """The data that exist in a range of numbers."""
-
-    unreadable: int  # how many of them cannot be read. `digest` says nothing about them
-    entries: Sequence[Entry] = ()  # the data in the order of their numbers; empty if only the digest was requested
+    unreadable: int | None = None  # how many cannot be read, `digest` says nothing about these; None if that is unknown
+    seqs: Sequence[int] = ()  # their numbers; empty if only the digest was requested
+    reftimes: Sequence[int] = ()  # reftimes, digests: as in `Entry`; empty if only numbers were requested
+    digests: Sequence[bytes] = ()
 
     def equals(self, other: Contents) -> bool:
         """Return whether both are the same data, and all of them can be read."""
-        return (self.last, self.digest, self.unreadable, other.unreadable) == (other.last, other.digest, 0, 0)
+        is_whole = not self.unreadable and not other.unreadable
+        return is_whole and (self.last, self.digest) == (other.last, other.digest)
 
     @property
     def data(self) -> Iterable[tuple[int, int, bytes | None]]:
-        return self.entries
+        """Number, reftime and digest of each; 0 and None if only the numbers are known."""
+        if self.unreadable is None:
+            return ((seq, 0, None) for seq in self.seqs)
+        return zip(self.seqs, self.reftimes, self.digests, strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +83,6 @@ def rows_in(access: Access, seqs: Sequence[int]) -> Iterator[tuple[Snapshot, Row
     with access.current().index.snapshot() as snapshot:
         for rows in changes.data_of(snapshot, seqs):
             yield from ((snapshot, row) for row in rows)
-
-
-def reftimes_at(access: Access, seqs: Sequence[int]) -> Iterator[tuple[int, int, None]]:
-    """Yield number and reftime of some data of a dataset, in place of entries without digests."""
-    return ((row[-1], row[0], None) for _, row in rows_in(access, seqs))
 
 
 def entries_at(access: Access, seqs: Sequence[int]) -> Iterator[Entry]:
@@ -175,7 +157,7 @@ class Source(Closing, ABC):
         """Return changes after a token; arguments and errors are those of `Dataset.changes`."""
 
     @abstractmethod
-    def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
+    def seqs(self, first: int, last: int, *, listed: bool = False) -> Contents:
         """Return the numbers of data in a range, or less of it if they are many: their digest, and all if `listed`."""
 
     @abstractmethod
@@ -220,7 +202,7 @@ class DatasetSource(Source):
             deletions = [each for run in runs if not run.is_new for each in feed.deletions_in(run)]
         return Records(reached, lag, groups, deletions, unreadable, sessions)
 
-    def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
+    def seqs(self, first: int, last: int, *, listed: bool = False) -> Contents:
         _check_range(first, last, HIGHEST)
         with feed.reading(self.access) as (_, snapshot):
             uuid = snapshot.dataset()["uuid"]
@@ -234,7 +216,7 @@ class DatasetSource(Source):
                     if count >= MOST_SEQS:
                         last = seqs[-1]
                         break
-        return Numbers(uuid, first, last, count, digest.digest(), seqs.tolist())
+        return Contents(uuid, first, last, count, digest.digest(), seqs=tuple(seqs))
 
     def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
         _check_seqs(seqs, MOST_SEQS)
@@ -260,7 +242,8 @@ class DatasetSource(Source):
         digest = hashlib.sha256(packed(each.seq for each in whole))
         digest.update(b"".join(each.digest for each in whole))
         unreadable = len(entries) - len(whole)
-        return Contents(uuid, first, last, len(entries), digest.digest(), unreadable, tuple(entries) if listed else ())
+        columns = zip(*entries, strict=True) if listed else ()
+        return Contents(uuid, first, last, len(entries), digest.digest(), unreadable, *columns)
 
     def removed(self, seqs: Sequence[int]) -> Removed:
         access = self.access

@@ -1,7 +1,6 @@
 """What a server and its replicas send each other besides records, as JSON. Both sides verify what they receive.
 
-A structure is a JSON object. Its keys are the names of the attributes, except that the entries of `Contents` are three
-columns: `seqs`, `reftimes` and `digests`.
+A structure is a JSON object. Its keys are the names of the attributes.
 """
 
 from __future__ import annotations
@@ -9,48 +8,36 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from ondisk.errors import InvalidInput, shown
 from ondisk.replication.feed import OVERHEAD, Kind
 from ondisk.replication.records import HIGHEST
 from ondisk.replication.shapes import COUNT, Shape, fits
-from ondisk.replication.source import (
-    DIGEST,
-    MOST_REMOVED,
-    MOST_SEQS,
-    RANGE_BYTES,
-    Contents,
-    Description,
-    Entry,
-    Numbers,
-    Removed,
-)
+from ondisk.replication.source import DIGEST, MOST_REMOVED, MOST_SEQS, RANGE_BYTES, Contents, Description, Removed
 from ondisk.replication.token import NO_COMPARISON, UUID, Token
 
 RECORDS = "application/x-ondisk-records"  # the media type of records
-Structure: TypeAlias = Token | Description | Numbers | Contents | Removed
+Structure: TypeAlias = Token | Description | Contents | Removed
 _S = TypeVar("_S", bound=Structure)
 
 _HEX = re.compile(r"(?:[0-9a-f]{2}){0,512}")
 _DIGEST = re.compile(rf"(?:[0-9a-f]{{{2 * DIGEST}}})?")
 _TEXT = re.compile(r"(?s).{0,1048576}")
-_MOST_ENTRIES = RANGE_BYTES // OVERHEAD + 1
+_MOST_LISTED = max(RANGE_BYTES // OVERHEAD + 1, 2 * MOST_SEQS)
 _KINDS = {each.value: each for each in (Kind.DELETED, Kind.LOST, Kind.AGED)}
-_COLUMNS = ("seqs", "reftimes", "digests")  # of the entries of `Contents`
-_SEQ = range(1, HIGHEST)
+_SEQ, _NUMBER = range(1, HIGHEST), range(1, 2**63)
 _PLACE = range(NO_COMPARISON, 2**63)
-_RANGE = {"uuid": UUID, "first": range(1, 2**63), "last": range(1, 2**63), "count": COUNT, "digest": _HEX}
+_NUMBERS = {"uuid": UUID, "first": _NUMBER, "last": _NUMBER, "count": COUNT, "digest": _HEX, "seqs": list}
+"""`Contents` with nothing but numbers."""
 _SHAPES: Mapping[type, Mapping[str, Shape]] = {
     Token: {"dataset": _TEXT, "session": COUNT, "offset": COUNT, "index_start": _PLACE, "key": _HEX},
     Description: {"uuid": UUID, "name": _TEXT, "config": _TEXT, "seq": COUNT, "session": COUNT},
-    Numbers: {**_RANGE, "seqs": list},
-    Contents: {**_RANGE, "unreadable": COUNT},
+    Contents: {**_NUMBERS, "unreadable": COUNT, "reftimes": [range(-(2**63), 2**63)], "digests": [_DIGEST]},
     Removed: {"expired": COUNT, "is_partial": bool, "notes": [(_SEQ, _SEQ, frozenset(_KINDS))]},
 }
-_NAMES = {Token: "a token", Description: "a description", Numbers: "numbers of data", Contents: "digests of data",
-          Removed: "removed data"}  # fmt: skip
+_NAMES = {Token: "a token", Description: "a description", Contents: "digests of data", Removed: "removed data"}
 
 
 def digest(content: bytes) -> str:
@@ -59,42 +46,41 @@ def digest(content: bytes) -> str:
 
 
 def to_json(structure: Structure) -> dict[str, Any]:
-    found = {name: getattr(structure, name) for name in _SHAPES[type(structure)]}
-    if isinstance(structure, Token | Numbers | Contents):
-        name = "key" if isinstance(structure, Token) else "digest"
-        found[name] = found[name].hex()
-    if isinstance(structure, Numbers):
-        found["seqs"] = [*structure.seqs]
-    if isinstance(structure, Contents):
-        entries = structure.entries
-        found |= {"seqs": [each.seq for each in entries], "reftimes": [each.reftime for each in entries]}
-        found["digests"] = [each.digest.hex() for each in entries]
+    only_numbers = isinstance(structure, Contents) and structure.unreadable is None
+    found = {key: getattr(structure, key) for key in (_NUMBERS if only_numbers else _SHAPES[type(structure)])}
+    for key in found.keys() & {"key", "digest"}:
+        found[key] = found[key].hex()
     if isinstance(structure, Removed):
         found["notes"] = [[target, number, why.value] for target, number, why in structure.notes]
+    if "digests" in found:
+        found["digests"] = [each.hex() for each in found["digests"]]
     return found
 
 
 def from_json(kind: type[_S], value: Any) -> _S:
     what, shapes = _NAMES[kind], _SHAPES[kind]
-    known = [*shapes, *(_COLUMNS if kind is Contents else ())]
-    if not isinstance(value, dict) or value.keys() != {*known}:
-        raise InvalidInput(f"{what} must be a JSON object with the keys {', '.join(known)}, not {shown(value)}")
-    for name, shape in shapes.items():
-        if not fits(value[name], shape) or (name == "notes" and len(value[name]) > MOST_REMOVED):
-            raise InvalidInput(f"{name} of {what} is {shown(value[name])}")
-    found: dict[str, Any] = {
-        name: bytes.fromhex(value[name]) if name in ("key", "digest") else value[name] for name in shapes
-    }
-    seqs: Sequence[int] = ()
+    if kind is Contents and isinstance(value, dict) and "digests" not in value:
+        what, shapes = "numbers of data", _NUMBERS
+    if not isinstance(value, dict) or value.keys() != shapes.keys():
+        raise InvalidInput(f"{what} must be a JSON object with the keys {', '.join(shapes)}, not {shown(value)}")
+    for key, shape in shapes.items():
+        if not fits(value[key], shape) or (key == "notes" and len(value[key]) > MOST_REMOVED):
+            raise InvalidInput(f"{key} of {what} is {shown(value[key])}")
+    found = {**value}
+    for key in found.keys() & {"key", "digest"}:
+        found[key] = bytes.fromhex(found[key])
+    if kind is Removed:
+        found["notes"] = [(target, number, _KINDS[why]) for target, number, why in found["notes"]]
     if kind is Contents:
-        found["entries"] = _entries(*(value[key] for key in _COLUMNS))
-        seqs = value["seqs"]
-    elif kind is Numbers:
-        seqs = seqs_from_json(value["seqs"], 2 * MOST_SEQS)
-    elif kind is Removed:
-        found["notes"] = [(target, number, _KINDS[why]) for target, number, why in value["notes"]]
-    if seqs and not found["first"] <= seqs[0] <= seqs[-1] <= found["last"]:
-        raise InvalidInput(f"numbers of data are outside of {found['first']} to {found['last']}")
+        seqs = seqs_from_json(found["seqs"], _MOST_LISTED)
+        if seqs and not found["first"] <= seqs[0] <= seqs[-1] <= found["last"]:
+            raise InvalidInput(f"numbers of data are outside of {found['first']} to {found['last']}")
+    if "digests" in found:
+        if not len(found["seqs"]) == len(found["reftimes"]) == len(found["digests"]):
+            raise InvalidInput("digests of data must be columns of the same length")
+        found["digests"] = map(bytes.fromhex, found["digests"])
+    for key in found.keys() & {"seqs", "reftimes", "digests"}:
+        found[key] = tuple(found[key])
     return kind(**found)
 
 
@@ -108,15 +94,3 @@ def seqs_from_json(value: Any, most: int = MOST_SEQS) -> list[int]:
             raise InvalidInput(f"seqs must be ascending numbers of data, not {shown(each)}")
         before = each
     return value
-
-
-def _entries(seqs: Any, reftimes: Any, digests: Any) -> Sequence[Entry]:
-    seqs = seqs_from_json(seqs, _MOST_ENTRIES)
-    for column in (reftimes, digests):
-        if not isinstance(column, list) or len(column) != len(seqs):
-            raise InvalidInput(f"digests of data must be columns of the same length, not {shown(column)}")
-    if any(type(each) is not int or not -(2**63) <= each < 2**63 for each in reftimes):
-        raise InvalidInput("reftimes of data must be whole numbers")
-    if not all(isinstance(each, str) and _DIGEST.fullmatch(each) for each in digests):
-        raise InvalidInput(f"digests of data must have {DIGEST} bytes, or none")
-    return tuple(map(Entry, seqs, reftimes, map(bytes.fromhex, digests)))

@@ -36,7 +36,7 @@ import stat
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
@@ -45,7 +45,7 @@ from zlib_ng.zlib_ng import crc32
 
 from ondisk import frame
 from ondisk.datum import INTEGER_MAX
-from ondisk.errors import DiskFull, FrameCorrupt, InvalidInput, SegmentCorrupt, SegmentMissing
+from ondisk.errors import RESTORE, DiskFull, FrameCorrupt, InvalidInput, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.segment import Damage, End, Facts, ScanResult
 from ondisk.segments import quarantine
@@ -159,6 +159,19 @@ def add_entries(folder: Directory, name: str, beside_of: BesideOf, limit: int) -
     if added:
         kept = [] if entries is None else map(entries.frame, entries)
         folder.replace(METADATA, b"".join([*kept, *added]))
+
+
+def keep_only(folder: Directory, name: str, kept: Collection[int]) -> None:
+    """Remove the files of a segment but some, and first all entries but theirs.
+
+    After a crash in between, files without an entry are those of an interrupted append.
+
+    Memory: `.metadata`.
+    """
+    entries = MetadataFile.of(folder)
+    frames = [] if entries is None else [entries.frame(number) for number in sorted(kept) if number in entries]
+    folder.replace(METADATA, b"".join(frames))
+    folder.discard(*(file_name(name, number) for number in files_of(folder, name) if number not in kept))
 
 
 def scan(folder: Directory, name: str, describe: Describe) -> Iterator[ScanResult]:
@@ -362,7 +375,7 @@ def end_of_entries(folder: Directory, name: str, end: End) -> int:
         return entries.end
     raise SegmentCorrupt(
         f"cannot append to {folder.path}: {METADATA} is damaged at byte {entries.end}: {entries.damage.reason}",
-        hint=f"Restore {METADATA} from a backup.",
+        hint=f"{RESTORE}.",
         segment=name,
     )
 

@@ -24,7 +24,7 @@ from enum import Enum, auto
 from typing import Any
 
 from ondisk.datum import INTEGER_MAX
-from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, command
+from ondisk.errors import RESTORE, OndiskError, SegmentCorrupt, SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.named_tuple import NamedTuple
 from ondisk.segment import Facts, SegmentFile
@@ -177,8 +177,7 @@ def tail_of(file: SegmentFile, size: int, mutable: range) -> int:
 def changed(directory: Directory, name: str, *, is_refused: bool = False) -> SegmentCorrupt:
     """Return the error for a file that the index does not describe. `is_refused`: a fix has found no data in it."""
     path, how = directory.path / name, "another program has changed or replaced it"
-    hint = f"{command('fix', directory.path, '--yes')} reads it into the index, or says why not"
-    hint += "; or restore the file from a backup."
+    hint = f"{RESTORE}; or {command('fix', directory.path, '--yes')} reads it into the index, or says why not."
     if is_refused:
         how, hint = f"{how}, and none of its data can be read", restore_or_salvage(directory, name)
     return SegmentCorrupt(f"{path} is not the file that the index describes: {how}", hint=hint, segment=name)
@@ -187,12 +186,12 @@ def changed(directory: Directory, name: str, *, is_refused: bool = False) -> Seg
 def restore_or_salvage(directory: Directory, name: str) -> str:
     inner = os.path.relpath(directory.path / name, directory.path)
     whole = command("fix", directory.path, "--salvage", inner, "--yes")
-    return f"Restore the file from a backup; or {whole} keeps what is whole of it."
+    return f"{RESTORE}; or {whole} keeps what is whole of it."
 
 
 def missing(directory: Directory, name: str) -> SegmentMissing:
     how = f"{command('fix', directory.path, '--yes')} removes them from the index, or says why not"
-    hint = f"Mount its disk, or restore it from a backup. If its data are lost, {how}."
+    hint = f"Mount its disk. {RESTORE}. If its data are lost, {how}."
     return SegmentMissing(f"{directory.path / name} is in the index but not on disk", hint=hint, segment=name)
 
 

@@ -62,13 +62,7 @@ STATUS: Mapping[type[OndiskError], int] = {
 
 
 class Refused(Exception):
-    """A request is answered with an error that has a status of its own.
-
-    Attributes:
-        status: of HTTP.
-        error: what the body says.
-        headers: also sent.
-    """
+    """A request is answered with an error that has a status of its own; `error`: what the body says."""
 
     def __init__(self, status: int, error: OndiskError, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(error.message)

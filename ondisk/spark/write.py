@@ -36,7 +36,7 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.expression import expression
 from ondisk.dataset.layout import check_takes_data, open_directory, read_config
 from ondisk.datum import CONTENT, FieldType, restored
-from ondisk.errors import DatasetNotFound, InvalidInput, shown
+from ondisk.errors import DatasetNotFound, InvalidInput, counted, shown
 from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_BYTES, BATCH_SIZE
 from ondisk.index.import_log import Mark
@@ -158,7 +158,7 @@ class _Stager:
         """Raise unless all rows of a batch can be stored: Spark cannot report skipped rows."""
         refuse_old(batch, self._config)
         if batch.refused:
-            message = f"{len(batch.refused)} rows cannot be stored, the first: {batch.refused[0][1]}"
+            message = f"{counted(len(batch.refused), 'row')} cannot be stored, the first: {batch.refused[0][1]}"
             raise InvalidInput(message, hint=_CORRECT)
         if self._constraint is not None:
             self._constraint.check(batch)

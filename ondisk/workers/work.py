@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import count, islice
 from pathlib import Path
-from threading import Lock
+from threading import Event
 from typing import Any, TypeAlias
 
 from ondisk.batched import batched
@@ -120,52 +120,33 @@ def imports(path: str, weights: dict[str, int], staging: str, option: str) -> Ge
 
     A process that is killed fails the file that it worked on; another one continues with the rest.
     """
-    running = _Running()
+    children: list[subprocess.Popen[bytes]] = []
+    is_stopped = Event()  # nobody wants more answers
     numbers = count()
 
     def run(names: list[str]) -> list[Answer]:
         found: list[Answer] = []
         while len(found) < len(names):
-            with process("pipeline", path, f"{staging}/{next(numbers)}-", option) as child, running.noted(child):
+            with process("pipeline", path, f"{staging}/{next(numbers)}-", option) as child:
+                children.append(child)
+                if is_stopped.is_set():
+                    child.kill()
                 try:
                     for answer in answered(child, names[len(found) :]):
                         found.append(answer)  # noqa: PERF402  # what was answered before an error counts
                 except WorkLost as error:
-                    if not error.name or running.is_stopped:
+                    if not error.name or is_stopped.is_set():
                         raise
                     left = {"job": "", "left": str(error), "code": OndiskError.exit_code}
                     found.append({"segment": error.name, **left})
         return found
 
+    def stop() -> None:
+        is_stopped.set()
+        for child in children:
+            child.kill()
+
     try:
-        yield from spread(weights, run, running.stop, len(os.sched_getaffinity(0)), in_order=True)
+        yield from spread(weights, run, stop, len(os.sched_getaffinity(0)), in_order=True)
     except WorkLost as error:
         raise StateError(f"{path}: {error}", hint="Correct what the message says, and run it again.") from None
-
-
-class _Running:
-    """The processes that are running. `is_stopped`: whether they were killed, because nobody wants more answers."""
-
-    def __init__(self) -> None:
-        self.is_stopped = False
-        self._children: set[subprocess.Popen[bytes]] = set()
-        self._lock = Lock()
-
-    @contextlib.contextmanager
-    def noted(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
-        """Kill a process, during the block, when the others are."""
-        with self._lock:
-            self._children.add(child)
-            if self.is_stopped:
-                child.kill()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._children.discard(child)
-
-    def stop(self) -> None:
-        with self._lock:
-            self.is_stopped = True
-            for child in self._children:
-                child.kill()

@@ -171,7 +171,7 @@ def test_filters_sort_orders_and_the_fields_of_a_summary_refuse(tmp_path, datase
 
 def test_spark_refuses(dataset):
     tree = dataset.fields["metadata.sensor"] == 7
-    refused = pytest.raises(MatchError, match=r"Spark cannot select by 'metadata\.sensor'")
+    refused = pytest.raises(MatchError, match=r"the index cannot select by 'metadata\.sensor'")
     with dataset._access.current().index.snapshot() as snapshot, refused:
         without_functions(~tree, snapshot.columns, snapshot.connection)
 

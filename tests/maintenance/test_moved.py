@@ -15,7 +15,10 @@ from worlds import change_config, clock, content, lose_index, rot, sql
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.access import Access
-from ondisk.errors import SegmentMissing
+from ondisk.errors import SegmentMissing, StorageError
+from ondisk.index import segment_rows
+from ondisk.maintenance import fix as fix_module
+from ondisk.maintenance import moved as moved_module
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
 
@@ -383,6 +386,45 @@ def test_a_second_copy_is_compared_again_before_it_is_removed(copied, accident):
     found = [*map(repr, content(copied, damaged="skip"))]
     assert {*map(repr, before)} <= {*found}
     assert len(found) == len(before) or not copied.config.unique
+
+
+@pytest.mark.check
+def test_a_second_copy_that_goes_meanwhile_is_not_compared(copied, monkeypatch):
+    second_copies = segment_rows.second_copies
+    monkeypatch.setattr(segment_rows, "second_copies", lambda snapshot: [*second_copies(snapshot), "2026/gone.vm2"])
+    copied.repack(second_copies=True)
+    assert not (copied.path / LAST / name_of(copied, 1)).exists()
+
+
+@pytest.mark.check
+def test_a_second_copy_that_cannot_be_compared_does_not_end_the_repack(copied, monkeypatch):
+    def fail(*args, **options):
+        raise StorageError("it cannot be read")
+
+    copied.delete("n: 12")
+    monkeypatch.setattr(fix_module, "_fix_alone", fail)
+    with pytest.raises(StorageError, match="cannot be read") as raised:
+        copied.repack(second_copies=True)
+    done = raised.value.context["report"].segments
+    assert [(each.action, each.failed) for each in done][:2] == [("repack", False), (None, True)]
+    assert (copied.path / LAST / name_of(copied, 1)).exists()
+
+
+@pytest.mark.check
+def test_a_moved_file_that_goes_meanwhile_is_not_followed(dataset, monkeypatch):
+    source = dataset.path / name_of(dataset, 1)
+    target = dataset.path / LAST / name_of(dataset, 1)
+    source.rename(target)
+    before = moved_module._at
+
+    def gone(access, segment, name, generation):
+        target.rename(source)
+        return before(access, segment, name, generation)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(moved_module, "_at", gone)
+        assert dataset.fix().lost == 0
+    assert numbers(dataset) == EVERYTHING
 
 
 def test_a_second_copy_in_a_segment_that_is_old_enough_for_the_archive_is_kept(dataset):

@@ -33,7 +33,7 @@ from ondisk.replication import http_source
 from ondisk.replication.feed import Kind
 from ondisk.replication.http_source import HttpSource
 from ondisk.replication.records import Records
-from ondisk.replication.source import Numbers, PathSource, Removed, source_of
+from ondisk.replication.source import Contents, PathSource, Removed, source_of
 from ondisk.replication.token import Token
 from ondisk.replication.wire import digest, from_json, to_json
 from ondisk.server.door import Limits
@@ -480,13 +480,13 @@ def test_a_token_travels_as_it_is():
         with pytest.raises(InvalidInput):
             from_json(Token, {**to_json(token), **change})
     good = {"uuid": UUID, "first": 1, "last": 9, "count": 1, "digest": "00", "seqs": [3]}
-    assert [*from_json(Numbers, good).seqs] == [3]
+    assert [*from_json(Contents, good).seqs] == [3]
     for uuid in ("", "u", UUID.upper(), UUID + "\n", None):
         with pytest.raises(InvalidInput, match="uuid"):
-            from_json(Numbers, {**good, "uuid": uuid})
+            from_json(Contents, {**good, "uuid": uuid})
     for seqs in ([0], [10], [3, 3], [4, 3], [True], ["3"], None, [1] * 300_000):
         with pytest.raises(InvalidInput):
-            from_json(Numbers, {**good, "seqs": seqs})
+            from_json(Contents, {**good, "seqs": seqs})
 
 
 def test_what_is_known_of_removed_data_travels_as_it_is():

@@ -323,7 +323,7 @@ def test_spark_refuses_to_leave_out_damaged_data_by_name(name):
     [
         ({"macth": "station: 3"}, "unknown option 'macth'", "The options are path, match, columns"),
         ({"match": "stations: 3"}, "there is no field 'stations'", "Did you mean `station`?"),
-        ({"match": "metadata.x: 3"}, "Spark cannot select by 'metadata.x'", "Declare 'x'"),
+        ({"match": "metadata.x: 3"}, "the index cannot select by 'metadata.x'", "Declare 'x'"),
         ({"columns": "station,nothing"}, "there is no column 'nothing'", "The columns are reftime, station"),
         ({"columns": "station,station"}, "columns must name at least one column, and each only once", ""),
         (

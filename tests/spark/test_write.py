@@ -301,7 +301,7 @@ def test_duplicates_can_fail_the_write(spark, create):
         (
             f"{ROWS}, '[1]' AS data FROM range(3)",
             {},
-            "rows cannot be stored, the first: the data of seg must be a mapping",
+            " cannot be stored, the first: the data of seg must be a mapping",
             "",
         ),
         (f"{ROWS} FROM range(1)", {"on_duplicates": "fail"}, "unknown option 'on_duplicates'", "match"),
@@ -318,7 +318,7 @@ def test_duplicates_can_fail_the_write(spark, create):
         (
             f"{ROWS} FROM range(1) WHERE raise_error('tasks ran') IS NULL",
             {"mode": "overwrite", "match": "metadata.x: 1"},
-            "Spark cannot select by 'metadata.x'",
+            "the index cannot select by 'metadata.x'",
             "Declare 'x'",
         ),
     ],

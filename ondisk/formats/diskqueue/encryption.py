@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from zlib_ng.zlib_ng import crc32
 
 from ondisk import frame, keys
-from ondisk.errors import AuthenticationFailed, ConfigError, FrameCorrupt, InvalidInput, StateError
+from ondisk.errors import RESTORE, AuthenticationFailed, ConfigError, FrameCorrupt, InvalidInput, StateError
 from ondisk.keys import AES_128, AES_256, KeyRing
 
 if TYPE_CHECKING:
@@ -304,6 +304,6 @@ def events_of(payloads: Sequence[_Payload]) -> Sequence[_Payload | bytes]:
 def event_of(payload: bytes | memoryview) -> bytes:
     """Return the event in a sealable payload; raise FrameCorrupt if it is still sealed."""
     if payload[: len(_PREFIX)] != _PREFIX or payload[-_TAG:] != _SUFFIX or len(payload) <= OVERHEAD:
-        hint = "Restore the segment from a backup."
+        hint = f"{RESTORE}."
         raise FrameCorrupt(f"its event is encrypted and does not authenticate: {_OTHER_PLACE}", hint=hint)
     return bytes(payload[len(_PREFIX) : -_TAG])

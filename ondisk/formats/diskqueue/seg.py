@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from ondisk import frame
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, MICROSECOND, Datum
-from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
+from ondisk.errors import RESTORE, ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats.base import (
     BATCH_BYTES,
     MOVE,
@@ -407,7 +407,7 @@ class Seg(Format, JoinsParts):
             new_end: int | None = sealed if frames.rest(limit) == b"" else None
         elif frames.damage is not None and not edges.is_torn(frames, file, limit):
             reason = f"damage at byte {frames.damage.offset}: {frames.damage.reason}; it is more than a torn end"
-            hint = "Restore the file from a backup." if end.size else MOVE
+            hint = f"{RESTORE}." if end.size else MOVE
             raise SegmentCorrupt(reason, hint=hint, offset=frames.damage.offset)
         else:
             new_end = frames.position() if frames.continuable else None

@@ -15,7 +15,7 @@ from ondisk.dataset.access import Access
 from ondisk.errors import IndexCorrupt
 from ondisk.index import Segment, segment_rows
 from ondisk.maintenance.diagnosis import Rows
-from ondisk.maintenance.known import all_known, known_of
+from ondisk.maintenance.observe import all_known, known_of
 from ondisk.segment import End
 from ondisk.step import DAY, Interval
 
@@ -129,7 +129,7 @@ def layouts(draw: st.DrawFn) -> list[Place]:
 @given(rows=layouts(), few=st.sampled_from([0, 1, 10_000]))
 def test_both_ways_of_summing_up_return_what_counting_returns(access: Access, rows: list[Place], few: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ondisk.maintenance.known._FEW", few)  # else only a slow test would have so many runs
+        patch.setattr("ondisk.maintenance.observe._FEW", few)  # else only a slow test would have so many runs
         check_census(access, rows)
 
 
@@ -180,7 +180,7 @@ def test_any_rows_are_summed_up_as_counting_does(access: Access, rows: list[Plac
 def test_a_row_that_cannot_be_is_damage_whatever_way_the_others_are_summed_up(
     access: Access, monkeypatch: pytest.MonkeyPatch, few: int, wrong: str, deleted: int
 ) -> None:
-    monkeypatch.setattr("ondisk.maintenance.known._FEW", few - len(_IDS))
+    monkeypatch.setattr("ondisk.maintenance.observe._FEW", few - len(_IDS))
     store(access, [Place(1, 10 * at, 9, DAY + at) for at in range(6)])
     with access.current().index.snapshot() as snapshot:
         snapshot._is_apart = True  # its connection, with these tables, is not used again
