@@ -438,7 +438,7 @@ def _added(access: Access, target: Target, keep: int | None, progress: Callable[
     if must_sweep or removed:
         target.sweep()
     times = [*map(time_of, removed)]
-    return Backup(str(access.path), str(target.path), point.at, point.segments, point.count, point.total,
+    return Backup(str(access.path), str(target.path), point.at, part.segments, part.count, part.total,
                   copies.copied, copies.bytes, copies.problems, offline, times)  # fmt: skip
 
 

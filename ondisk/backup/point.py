@@ -123,10 +123,6 @@ def runs(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def name_of_part(place: str) -> str:
-    return place.removeprefix(".") or DATASET
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     """The dataset, or one of its archives, in a point."""
@@ -162,22 +158,6 @@ class Point:
     @property
     def uuid(self) -> str:
         return self.parts[-1].uuid
-
-    @property
-    def segments(self) -> int:
-        return sum(part.segments for part in self.parts)
-
-    @property
-    def incomplete(self) -> int:
-        return sum(part.incomplete for part in self.parts)
-
-    @property
-    def count(self) -> int:
-        return sum(part.count for part in self.parts)
-
-    @property
-    def total(self) -> int:
-        return sum(part.total for part in self.parts)
 
     def encode(self) -> bytes:
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1).encode() + b"\n"
@@ -219,7 +199,7 @@ def _is_sound(point: Point) -> bool:
         texts += part.name, part.place, part.uuid, *part.files
         numbers += part.segments, part.incomplete, part.count, part.total
         numbers += (number for size, checksum in part.files.values() for number in (size, checksum))
-        if part.name != name_of_part(part.place) or not part.files.keys() >= {INDEX, SEGMENTS, CONFIG}:
+        if part.name != (part.place.removeprefix(".") or DATASET) or not part.files.keys() >= {INDEX, SEGMENTS, CONFIG}:
             return False
     return _are_sound(texts, numbers) and len(point.parts) > 0 and not point.parts[-1].place
 

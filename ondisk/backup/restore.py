@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from ondisk.backup.point import (
     SEGMENTS,
@@ -382,7 +383,10 @@ def points(
                 yield Listed(time_of(name), damage=[Problem(name, error.message, Kept.MISSING)])
                 continue
             damage = [*verifier.damage(point)] if verify else []
-            yield Listed(point.at, point.segments, point.total, point.incomplete, point.count, [*point.offline], damage)
+            names = ("segments", "incomplete", "count")
+            sums: dict[str, Any] = {name: sum(getattr(part, name) for part in point.parts) for name in names}
+            size = sum(part.total for part in point.parts)
+            yield Listed(point.at, size=size, offline=[*point.offline], damage=damage, **sums)
 
 
 class _Verifier:

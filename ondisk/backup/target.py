@@ -216,14 +216,11 @@ class Target(Closing):
         """Begin a point, and return whether one that was begun before did not come to its end."""
         was_interrupted = any(name.startswith(".") for name in self.directory.folders("points"))
         self.directory.remove_tree(_NEW)
-        self.directory.inside(_NEW, make=True).close()
         return was_interrupted
 
-    @contextlib.contextmanager
-    def part(self, name: str) -> Iterator[Directory]:
-        """Create the folder of a part of the point that was begun, for the length of the block."""
-        with self.directory.inside(f"{_NEW}/{name}", make=True) as folder:
-            yield folder
+    def part(self, name: str) -> Directory:
+        """Create the folder of a part of the point that was begun."""
+        return self.directory.inside(f"{_NEW}/{name}", make=True)
 
     def commit(self, point: Point) -> None:
         """Let the point that was begun appear: sync all that it needs, then rename it, and sync that."""

@@ -36,7 +36,7 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch
 from ondisk.formats.base import FileStream
-from ondisk.formats.diskqueue.parse import Place, batches, begins_like, is_known, resumed, walk
+from ondisk.formats.diskqueue.frame_reader import Place, batches, begins_like, is_known, resumed, walk
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import MAX_NUMBER, State
 from ondisk.index import import_log
@@ -77,7 +77,8 @@ def append_queue(
     """
     with _opened(path) as queue:
         remarks: list[str] = []
-        at = _sent(queue)  # before the segments are listed: what Beats removes now is for the next import
+        at = position(queue)  # before the segments are listed: what Beats removes now is for the next import
+        at = at if at is not None and at.offset(0) else None  # else it does not say what Beats has sent
         numbers = sorted(_numbers(queue, remarks))
         source = _Source(access, append, queue, f"queue {queue.path.resolve()}", batch_size)
         known = source.places()
@@ -127,12 +128,6 @@ def _numbers(queue: Directory, remarks: list[str]) -> Iterator[int]:
             yield int(found[1])
         elif _LIKE.fullmatch(name):
             remarks.append(f"{name} is ignored: Beats does not open a segment of this name")
-
-
-def _sent(queue: Directory) -> State | None:
-    """Return the position in `state.dat`; None if it does not say what Beats has sent."""
-    at = position(queue)
-    return at if at is not None and at.offset(0) else None
 
 
 def _is_end(at: State, place: Place) -> bool:

@@ -108,7 +108,8 @@ def move(access: Access, taken: Taken) -> list[str]:
         check_consumable(access)
         _check_same(access, taken.segment)
         before = _position(access)
-        if before is None or past_end(access) or _is_before(before, taken):
+        end = taken.end.segment, taken.end.byte_index
+        if before is None or past_end(access) or (before.segment, before.offset(taken.begin)) < end:
             state_file.write(access.directory, _as_version(before, access, taken))
     return remove_acknowledged(access)
 
@@ -186,10 +187,6 @@ def _position(access: Access) -> State | None:
 def version_for(access: Access) -> int:
     """Return the version of a new `state.dat`: that of the Beats which write what the configuration says."""
     return 0 if access.config.version == 0 else VERSION
-
-
-def _is_before(at: State, taken: Taken) -> bool:
-    return (at.segment, at.offset(taken.begin)) < (taken.end.segment, taken.end.byte_index)
 
 
 def _as_version(before: State | None, access: Access, taken: Taken) -> State:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.segment_layout import Layout, Remark, Roll, Usage
+from ondisk.datum import from_microseconds
 from ondisk.errors import StateError, command
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
@@ -73,7 +74,24 @@ class QueueLayout(Layout):
         return Consumed(at, positions.believed_of(directory, at))
 
     def pending(self, access: Access, snapshot: Snapshot) -> dict[str, Any]:
-        return positions.pending(access, snapshot)
+        """Data that the index does not know do not count. If the position cannot be right, all count from where a fix
+        would put it. Cost: reads the rows of the segments that wait.
+        """
+        again = begun_again(access)
+        at = positions.believed(access.directory) if again is None else State(again)
+        count, size, oldest = 0, 0, None
+        for number, segment in segment_rows.numbered_segments(snapshot, 0 if at is None else at.segment).items():
+            offset = 0
+            if at is not None and number == at.segment:
+                if positions.has_gone(access.directory, segment, at):
+                    continue
+                offset = positions.offset_in(segment, at)
+                if offset > segment.end.length or segment_rows.has_across(snapshot, segment, offset):
+                    offset = 0
+            more, bytes, first = segment_rows.since(snapshot, segment, offset)
+            count, size = count + more, size + bytes
+            oldest = min((time for time in (oldest, first) if time is not None), default=None)
+        return {"count": count, "size": size, "oldest": None if oldest is None else from_microseconds(oldest)}
 
     def findings(self, access: Access) -> Iterator[Remark]:
         directory = access.directory
@@ -132,7 +150,8 @@ class QueueLayout(Layout):
                     if each.held:
                         yield each
                     else:
-                        positions.set_right(access.directory)
+                        if (at := positions.believed(access.directory)) is not None:  # to its segment, or the queue's
+                            state_file.write(access.directory, State(at.segment, version=at.version))
                         yield _mended(each, _next_segment(access.directory))
         yield from self.leave_removed(access, "fix")
 

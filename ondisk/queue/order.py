@@ -12,9 +12,8 @@ from ondisk.dataset.access import Access
 from ondisk.errors import SegmentMissing, StateError, command
 from ondisk.filesystem import ReadableFile
 from ondisk.formats.base import FileStream
-from ondisk.formats.diskqueue.frame_reader import FrameReader
+from ondisk.formats.diskqueue.frame_reader import FrameReader, walk
 from ondisk.formats.diskqueue.header import MAX_SIZE, Header
-from ondisk.formats.diskqueue.parse import walk
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import State
 from ondisk.index import Row, Segment, Snapshot, segment_rows
@@ -196,10 +195,10 @@ class _Open:
 
     def frames_before(self, end: int) -> int:
         """Return how many frames of the segment are before an offset: those of deleted data count."""
-        reader = self._from_here()
-        if reader is not None:
-            return self.frames + walk(reader, end - self.shift)[0].frames
-        return walk(self._from_start(), end - self.shift)[0].frames
+        if self._header.compressed or self._header.encrypted:  # it can be read from its beginning only
+            return walk(self._from_start(), end - self.shift)[0].frames
+        reader = self._format.frames_at(FileStream(self._file(), self.offset), self._header, self.offset)
+        return self.frames + walk(reader, end - self.shift)[0].frames
 
     def has_more(self) -> bool:
         """Return whether the file has whole frames after the committed end."""
@@ -212,12 +211,6 @@ class _Open:
 
     def _from_start(self) -> FrameReader:
         return self._format.frames(FileStream(self._file(), 0))
-
-    def _from_here(self) -> FrameReader | None:
-        """Return a reader of what follows `offset`; None if the segment can be read from its beginning only."""
-        if self._header.compressed or self._header.encrypted:
-            return None
-        return self._format.frames_at(FileStream(self._file(), self.offset), self._header, self.offset)
 
     def _file(self) -> ReadableFile:
         return self._access.current().reader.file_of(self.segment)

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection
-from typing import Any
 
 from ondisk.dataset.access import Access
-from ondisk.datum import from_microseconds
 from ondisk.errors import (
     AuthenticationFailed,
     InvalidInput,
@@ -25,11 +23,11 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory
 from ondisk.formats.base import FileStream
+from ondisk.formats.diskqueue.frame_reader import walk
 from ondisk.formats.diskqueue.header import Header
-from ondisk.formats.diskqueue.parse import walk
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import NAME, State
-from ondisk.index import Segment, Snapshot, segment_rows
+from ondisk.index import Segment, segment_rows
 from ondisk.queue import state_file
 from ondisk.segments.facts import Seen
 from ondisk.step import number_of
@@ -214,7 +212,7 @@ def misplaced(access: Access) -> str | None:
         segment = snapshot.segment_named(name)
         if segment is None or segment.has_unknown or not is_there(access, segment):
             return None
-        offset = _offset_in(segment, at)
+        offset = offset_in(segment, at)
         if offset > segment.end.length:  # see `past_end`
             return None
         header = Header.of_kind(segment.end.kind)
@@ -298,32 +296,8 @@ def begin_again(directory: Directory, name: str, *, is_committed: bool = False) 
     state_file.write(directory, State(at.segment, at.byte_index * keeps_proof, version=at.version))
 
 
-def pending(access: Access, snapshot: Snapshot) -> dict[str, Any]:
-    """Return how many data of a queue wait for its consumer, their bytes, and the first reftime; None without data.
-
-    Data that the index does not know do not count. If the position cannot be right, all data count from where a fix
-    would put it.
-
-    Cost: reads the rows of the segments that wait.
-    """
-    again = begun_again(access)
-    at = believed(access.directory) if again is None else State(again)
-    count, size, oldest = 0, 0, None
-    for number, segment in segment_rows.numbered_segments(snapshot, 0 if at is None else at.segment).items():
-        offset = 0
-        if at is not None and number == at.segment:
-            if has_gone(access.directory, segment, at):
-                continue
-            offset = _offset_in(segment, at)
-            if offset > segment.end.length or segment_rows.has_across(snapshot, segment, offset):
-                offset = 0
-        more, bytes, first = segment_rows.since(snapshot, segment, offset)
-        count, size = count + more, size + bytes
-        oldest = min((time for time in (oldest, first) if time is not None), default=None)
-    return {"count": count, "size": size, "oldest": None if oldest is None else from_microseconds(oldest)}
-
-
-def _offset_in(segment: Segment, at: State) -> int:
+def offset_in(segment: Segment, at: State) -> int:
+    """Return the offset of a position as the index counts: with the bytes of an IV."""
     header = Header.of_kind(segment.end.kind)
     return at.offset(header.logical_size) + header.size - header.logical_size
 
@@ -355,12 +329,6 @@ def where_removed(access: Access, consumed: Collection[str] = ()) -> State | Non
     if at.segment in known or (not at.version and f"{at.segment}.seg" in consumed):
         return None  # `begin_again` moves that of version 0
     return State(at.segment if known or numbers_in(access.directory) else 0, version=at.version)
-
-
-def set_right(directory: Directory) -> None:
-    """Move a position that cannot be right to the beginning of its segment, or of the queue, durably."""
-    if (at := believed(directory)) is not None:
-        state_file.write(directory, State(at.segment, version=at.version))
 
 
 def beats_name(name: str) -> str | None:

@@ -32,8 +32,8 @@ from ondisk.replication.source import (
     Removed,
     Source,
     entries_at,
-    reftimes_at,
     replicate_command,
+    rows_in,
 )
 from ondisk.replication.source_rows import Followed, Mode
 from ondisk.replication.token import Token
@@ -271,7 +271,8 @@ def compared(
             first = end + 1
         if by_number:
             for some in found.of(Differs.EXTRA):
-                found.describe("mine", reftimes_at(access, [each.seq for each in some]))
+                rows = rows_in(access, [each.seq for each in some])
+                found.describe("mine", ((row[-1], row[0], None) for _, row in rows))
         else:  # numbers that the source had not given out, and the replica's own
             found.list_data("mine", _listed_in(here, last + 1, 2 * OWN - 1))
         if mode is not Mode.FOREIGN:

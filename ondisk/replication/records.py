@@ -24,11 +24,11 @@ import sys
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from operator import lt
 from typing import Any, NoReturn
 
-from google_crc32c import extend, value
+from google_crc32c import extend
 
 from ondisk.batched import batched
 from ondisk.errors import FrameCorrupt, IntegrityError, InvalidInput
@@ -116,15 +116,11 @@ def encode(records: Records) -> tuple[int, Iterator[bytes]]:
         "unreadable": [len(records.unreadable), len(told)],
     }
     begin = cbor.encode(head, max_depth=4, max_items=_ITEMS)
-    columns: list[Iterable[int]] = [(first for first, _ in records.sessions), (id_ for _, id_ in records.sessions)]
+    columns: list[Iterable[int]] = [*zip(*records.sessions, strict=True)]
     for group, (own, beside) in zip(records.groups, sizes, strict=True):
         columns += [group.seqs, own] + [beside] * (len(beside) > 0)
-    columns += [
-        (seq for seq, _, _ in records.deletions),
-        (target for _, target, _ in records.deletions),
-        (_KINDS.index(kind) for _, _, kind in records.deletions),
-        (seq for seq, _ in records.unreadable),
-    ]
+    columns += zip(*((seq, target, _KINDS.index(kind)) for seq, target, kind in records.deletions), strict=True)
+    columns.append(seq for seq, _ in records.unreadable)
     first = b"".join((_MAGIC, _SIZE.pack(len(begin)), begin, *map(packed, columns)))
     contents = (column for group in records.groups for column in (group.payloads, group.beside))
     joined = (b"".join(some) for column in contents for some in batched(column, len, _PIECE))
@@ -147,8 +143,10 @@ def decode(content: bytes) -> Records:
     """
     if not content.startswith(_MAGIC):
         _fail("they begin with other bytes: another version of ondisk sent them, or another program")
-    end = len(content) - _SIZE.size
-    if end < 0 or content[end:] != _SIZE.pack(value(content[:end])):
+    end, checksum = len(content) - _SIZE.size, 0
+    for begin in range(0, end, _PIECE):
+        checksum = extend(checksum, content[begin : min(end, begin + _PIECE)])
+    if end < 0 or content[end:] != _SIZE.pack(checksum):
         _fail("their checksum is wrong")
     at = _Cursor(content, len(_MAGIC), end)
     head = _read_head(at.take(*_SIZE.unpack(at.take(_SIZE.size))))
@@ -202,11 +200,16 @@ class _Cursor:
     def left(self) -> int:
         return self._end - self._begin
 
-    def take(self, size: int) -> bytes:
+    def _advance(self, size: int) -> int:
+        """Return where the next bytes begin, which are taken."""
         if size > self.left:
             _fail(f"they end early: {size} bytes more, and {self.left} are left")
         self._begin += size
-        return self._content[self._begin - size : self._begin]
+        return self._begin - size
+
+    def take(self, size: int) -> bytes:
+        begin = self._advance(size)
+        return self._content[begin : begin + size]
 
     def numbers(self, count: int) -> array[int]:
         return unpacked(self.take(_NUMBER * count))
@@ -215,7 +218,8 @@ class _Cursor:
         """Return data with some sizes, which have so many bytes together."""
         if min(sizes, default=0) < 0 or sum(sizes) != total:
             _fail("the sizes of their data are not those of their bytes")
-        return [*map(self.take, sizes)]
+        ends = accumulate(sizes, initial=self._advance(total))
+        return [self._content[begin:end] for begin, end in pairwise(ends)]
 
 
 def _read_head(content: bytes) -> dict[str, Any]:

@@ -85,11 +85,6 @@ def rows_in(access: Access, seqs: Sequence[int]) -> Iterator[tuple[Snapshot, Row
             yield from ((snapshot, row) for row in rows)
 
 
-def reftimes_at(access: Access, seqs: Sequence[int]) -> Iterator[tuple[int, int, None]]:
-    """Yield number and reftime of some data of a dataset, in place of entries without digests."""
-    return ((row[-1], row[0], None) for _, row in rows_in(access, seqs))
-
-
 def entries_at(access: Access, seqs: Sequence[int]) -> Iterator[Entry]:
     """Yield some data of a dataset, by their numbers, which ascend."""
     for begin in range(0, len(seqs), _TOGETHER):

@@ -15,15 +15,7 @@ from ondisk.errors import InvalidInput, shown
 from ondisk.replication.feed import OVERHEAD, Kind
 from ondisk.replication.records import HIGHEST
 from ondisk.replication.shapes import COUNT, Shape, fits
-from ondisk.replication.source import (
-    DIGEST,
-    MOST_REMOVED,
-    MOST_SEQS,
-    RANGE_BYTES,
-    Contents,
-    Description,
-    Removed,
-)
+from ondisk.replication.source import DIGEST, MOST_REMOVED, MOST_SEQS, RANGE_BYTES, Contents, Description, Removed
 from ondisk.replication.token import NO_COMPARISON, UUID, Token
 
 RECORDS = "application/x-ondisk-records"  # the media type of records

@@ -76,7 +76,7 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._idle is not None and self._is_answering():
+        if self._idle is not None and bool(self.cycle) and not self.cycle.response_complete:
             self._idle.cancel()
             self._idle = None
 
@@ -111,9 +111,6 @@ class Connection(H11Protocol):
         if self._idle is not None:
             self._idle.cancel()
         self._idle = self.loop.call_later(self.limits.idle, self.transport.abort)
-
-    def _is_answering(self) -> bool:
-        return bool(self.cycle) and not self.cycle.response_complete
 
     async def send_file(self, file: ReadableFile, offset: int, size: int) -> None:
         """Send bytes of a file as a part of the body, inside the kernel; raise OSError if the connection is slow."""

@@ -55,11 +55,7 @@ _KEYS: _Schemas = {
     "columns": {**_NAMES, "description": "The columns of csv and parquet; of parquet also with types: data.wind=real."},
     "format": {"enum": [*FORMATS]},
     "damaged": {"enum": ["raise", "skip"], "description": "skip: for jsonl only."},
-    "values": {
-        **_COUNT,
-        "type": ["integer", "null"],
-        "description": "The highest number of values of each field.",
-    },
+    "values": {**_COUNT, "type": ["integer", "null"], "description": "The highest number of values of each field."},
     "by": {"type": "string", "description": "Count by hour, day, month, year or a field, or by several: day,n."},
     "min_max": {"type": "string", "description": "With by: also the lowest, mean and highest value of this field."},
     "tz": {"type": "string", "description": "With by: the zone of the periods, such as Europe/Rome."},

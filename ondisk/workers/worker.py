@@ -78,18 +78,6 @@ def append(access: Access, path: str, staged: str, format: str) -> dict[str, Any
     }
 
 
-def check(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    return {"wrong": wrong_with(access, name, apart=True)}
-
-
-def fix(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    return asdict(Scanned.write(access, name, staged))
-
-
-def repack(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    return asdict(Written.write(access, name, staged))
-
-
 def pipeline(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
     """Stage the data of a file for the datasets of a pipeline."""
     from ondisk.pipeline.task import import_file
@@ -99,10 +87,10 @@ def pipeline(access: Access, name: str, staged: str, option: str) -> dict[str, A
 
 VERBS: dict[str, Callable[[Access, str, str, str], dict[str, Any]]] = {
     "append": append,
-    "check": check,
-    "fix": fix,
+    "check": lambda access, name, _staged, _option: {"wrong": wrong_with(access, name, apart=True)},
+    "fix": lambda access, name, staged, _option: asdict(Scanned.write(access, name, staged)),
     "pipeline": pipeline,
-    "repack": repack,
+    "repack": lambda access, name, staged, _option: asdict(Written.write(access, name, staged)),
 }
 
 

@@ -20,6 +20,7 @@ from ondisk.backends.elliptics.objects import Changes, Objects
 from ondisk.backends.elliptics.packets import (
     APPEND,
     DIRECT_TRANSACTION,
+    ERRORS,
     HISTORY,
     ID_SIZE,
     IO,
@@ -38,16 +39,7 @@ from ondisk.backends.elliptics.packets import (
 from ondisk.backends.elliptics.settings import BESIDE, Limits, check
 from ondisk.dataset.dataset import Dataset
 from ondisk.datum import INTEGER_MAX
-from ondisk.errors import (
-    ConfigError,
-    DiskFull,
-    IntegrityError,
-    InvalidInput,
-    LockError,
-    OndiskError,
-    ReadOnly,
-    StateError,
-)
+from ondisk.errors import ConfigError, IntegrityError, InvalidInput, LockError, OndiskError, StateError
 
 _LOG = logging.getLogger("ondisk.backends.elliptics")
 _TRIES = 100
@@ -342,16 +334,7 @@ class Backend:
     def _status_of(self, error: OndiskError) -> int:
         """Return the status for an error of the dataset, which is logged: the reply has room for a number only."""
         _LOG.warning("%s", error)
-        match error:
-            case DiskFull():
-                return -errno.ENOSPC
-            case LockError():
-                return -errno.EAGAIN
-            case ReadOnly():
-                return -errno.EROFS
-            case IntegrityError():
-                return -errno.EILSEQ
-        return -errno.EIO
+        return next((-number for number, kind in ERRORS.items() if isinstance(error, kind)), -errno.EIO)
 
 
 def _applied(collected: Sequence[_Change], changes: Changes) -> list[int]:

@@ -7,19 +7,9 @@ import os
 import socket
 from hashlib import sha512
 
-from ondisk.backends.elliptics.packets import APPEND, ID_SIZE, IO, MORE, NEED_ACK, REPLY, Code, Header, Layout
+from ondisk.backends.elliptics.packets import APPEND, ERRORS, ID_SIZE, IO, MORE, NEED_ACK, REPLY, Code, Header, Layout
 from ondisk.datum import INTEGER_MAX
-from ondisk.errors import (
-    DiskFull,
-    IntegrityError,
-    InvalidInput,
-    LockError,
-    NotFound,
-    OndiskError,
-    ReadOnly,
-    StorageError,
-    shown,
-)
+from ondisk.errors import InvalidInput, NotFound, OndiskError, StorageError, shown
 from ondisk.filesystem import Closing
 
 _PART = 4 * 1024 * 1024  # bytes of one read or write
@@ -31,10 +21,7 @@ _ERRORS: dict[int, type[OndiskError]] = {
     errno.E2BIG: InvalidInput,
     errno.EFBIG: InvalidInput,
     errno.ENOTSUP: InvalidInput,
-    errno.EROFS: ReadOnly,
-    errno.EAGAIN: LockError,
-    errno.ENOSPC: DiskFull,
-    errno.EILSEQ: IntegrityError,
+    **ERRORS,
 }
 
 

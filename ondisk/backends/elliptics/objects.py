@@ -149,7 +149,11 @@ class Objects:
 
     def commit(self, change: Commit) -> bool:
         """Make a change durable, in one commit; return False if somebody else has changed the dataset."""
-        state = self._dataset.exchange(self._state, change.delete, [_datum(*each) for each in change.store])
+        stored = [
+            Datum(from_microseconds(extent.time), dict(zip(FIELDS, (parent, *extent[1:]), strict=True)), data)
+            for parent, extent, data in change.store
+        ]
+        state = self._dataset.exchange(self._state, change.delete, stored)
         if state is None:
             return False
         self._state = state
@@ -265,10 +269,6 @@ def _checked(datum: Datum, extent: Extent) -> bytes:
     if type(datum.data) is not bytes or len(datum.data) != extent.size:
         raise SegmentCorrupt(f"{datum.location} is not the extent that the index describes")
     return datum.data
-
-
-def _datum(parent: bytes, extent: Extent, data: bytes) -> Datum:
-    return Datum(from_microseconds(extent.time), dict(zip(FIELDS, (parent, *extent[1:]), strict=True)), data)
 
 
 def _of(*parents: bytes) -> Expression:

@@ -17,7 +17,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
-from ondisk.errors import InvalidInput, shown
+from ondisk.errors import DiskFull, IntegrityError, InvalidInput, LockError, OndiskError, ReadOnly, shown
 
 ID_SIZE = 64  # the size of ids in bytes, by default
 REPLY = 1 << 63  # this bit of a transaction's number marks a reply
@@ -39,6 +39,15 @@ STAT = Struct("<4H16Q256x")
 
 _KIB = 1024
 _MOST = 2**16 - 1
+
+
+ERRORS: dict[int, type[OndiskError]] = {
+    errno.ENOSPC: DiskFull,
+    errno.EAGAIN: LockError,
+    errno.EROFS: ReadOnly,
+    errno.EILSEQ: IntegrityError,
+}
+"""The numbers in replies for errors of a dataset; EIO for the others."""
 
 
 class Code(IntEnum):

@@ -72,9 +72,11 @@ class _Tree:
 
 
 def text_of(value: Any) -> str:
-    """Return a value that is neither bytes nor a collection as text."""
+    """Return a value that is no collection as text; bytes as hexadecimal digits."""
     if isinstance(value, datetime):
         return time_text(value)
+    if isinstance(value, bytes):
+        return value.hex()
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value) if value.bit_length() < 4096 else f"an integer of {value.bit_length()} bits"
     if value is None or isinstance(value, bool):

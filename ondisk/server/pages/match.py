@@ -12,6 +12,7 @@ from ondisk.dataset.json_lines import time_text
 from ondisk.datum import FieldType
 from ondisk.errors import MatchError, shell_words
 from ondisk.matcher.parser import groups_of, parse
+from ondisk.server.pages.content import text_of
 
 MOST_COMPLETIONS = 20
 _TIME = FieldType.TIMESTAMP
@@ -72,17 +73,13 @@ def completions(text: str, fields: Mapping[str, FieldType], values_of: Callable[
     begin, count = written.strip().strip('"').lower(), 0
     for value in values_of(name):
         found = condition(name, value, known)
-        if found is None or not _plain(value).lower().startswith(begin):
+        if found is None or not text_of(value).lower().startswith(begin):
             continue
         found = found.removeprefix(f"{name}:")
         yield f"{before}{name}:{others.rstrip()}{found}"
         count += 1
         if count == MOST_COMPLETIONS:
             return
-
-
-def _plain(value: Any) -> str:
-    return time_text(value) if isinstance(value, datetime) else value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _cut(text: str, separator: str, flags: int = 0) -> tuple[str, str]:

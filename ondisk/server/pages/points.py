@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from math import isfinite
 from typing import Any, NamedTuple
 
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.expression import expression
-from ondisk.datum import CONTENT, Datum, FieldType, from_microseconds, microseconds
+from ondisk.datum import CONTENT, FieldType, from_microseconds, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded, shown
 from ondisk.matcher import Expression
 from ondisk.server.pages.content import cut, text_of
@@ -35,16 +35,10 @@ class Wanted(NamedTuple):
 
 def numeric_columns(dataset: Dataset) -> list[str]:
     keys: dict[str, None] = {}
-    for datum in ends(dataset):
-        keys.update(dict.fromkeys(_numeric_keys(datum)))
+    for content in (datum.data for datum in ends(dataset) if isinstance(datum.data, dict)):
+        keys |= {CONTENT + key: None for key, value in content.items() if type(value) in (int, float)}
     fields = [label for label, (name, kind) in index_columns(dataset.config).items() if name and kind in _NUMBERS]
     return [*keys, *fields]
-
-
-def _numeric_keys(datum: Datum) -> Iterable[str]:
-    content = datum.data
-    return (CONTENT + key for key, value in content.items() if type(value) in (int, float)) if isinstance(
-        content, dict) else ()  # fmt: skip
 
 
 def points(dataset: Dataset, wanted: Wanted) -> dict[str, Any]:
@@ -115,7 +109,7 @@ def _mean(total: float, count: int) -> float | None:
 def _series(wanted: Wanted, key: Any, columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     least = min(range(len(columns["min"])), key=columns["min"].__getitem__)
     most = max(range(len(columns["max"])), key=columns["max"].__getitem__)
-    label = wanted.y.removeprefix(CONTENT) if not wanted.by else "–" if key is None else cut(text_of(_plain(key)))
+    label = wanted.y.removeprefix(CONTENT) if not wanted.by else "–" if key is None else cut(text_of(key))
     count = sum(columns["n"])
     return {
         "label": label,
@@ -132,10 +126,6 @@ def _line(columns: Mapping[str, Sequence[Any]], *, is_reduced: bool) -> dict[str
         **({"min": columns["min"], "max": columns["max"]} if is_reduced else {}),
         "y": [_mean(*each) for each in zip(columns["sum"], columns["n"], strict=True)],
     }
-
-
-def _plain(key: Any) -> Any:
-    return key.hex() if isinstance(key, bytes) else key
 
 
 def time_of(seconds: str) -> datetime | None:

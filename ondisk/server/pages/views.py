@@ -182,8 +182,7 @@ def _facet(dataset: Dataset, asked: Asked, name: str, summary: FieldSummary | No
         added = condition(name, value, fields)
         link = "" if added is None else asked.link(page, match=refined(asked.match, added))
         is_chosen = added is not None and any(added == group for group, _ in removable(asked.match))
-        text = text_of(value.hex() if isinstance(value, bytes) else value)
-        values.append(Value(cut(text) or "(empty)", count, max(1, 100 * count // most), link, is_chosen))
+        values.append(Value(cut(text_of(value)) or "(empty)", count, max(1, 100 * count // most), link, is_chosen))
     return Facet(name, fields[name].value, summary, values, asked.link("facet", field=name, sort=""))
 
 
