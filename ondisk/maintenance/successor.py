@@ -70,10 +70,6 @@ class Successor:
         """Create its file. The caller writes and syncs it."""
         return generations.stage(self._access.directory, self.name, self.id)
 
-    def adopt(self, file: str) -> None:
-        """Take over a file that another process has written and synced."""
-        self._access.directory.rename(file, self.path)
-
     def displace_unknown(self, generation: int) -> None:
         """Give whatever is at the name of the segment a hidden name, too. A rollback takes that away again."""
         directory = self._access.directory
@@ -167,7 +163,7 @@ class Rewriting:
         else:
             end, facts = written.end, written.facts
             written.save(access.directory, transaction, old, new, self._known.rows.count)
-            successor.adopt(written.file)
+            access.directory.rename(written.file, successor.path)
         found = access.directory.stat(successor.path)
         assert found is not None
         self._freed = -found.st_size
