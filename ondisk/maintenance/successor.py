@@ -192,12 +192,13 @@ def drop(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: 
     directory, name, reasons, freed, lost = access.directory, diagnosis.segment, diagnosis.reasons, 0, 0
     is_missing = State.MISSING in diagnosis.state
     access.clean_up_later(name)
+    if known is not None:
+        complete(access, known.segment)
     found = None if is_missing else directory.stat(name)
     if known is None:  # it is empty, and no query reads it
         freed = 0 if found is None else _discard(directory, name, found)
     else:
         segment, format, is_kept = known.segment, access.format(known.segment.format), False
-        complete(access, segment)
         if found is None:
             generations.set_aside(directory, name, segment.id, verb="repack")
         else:
