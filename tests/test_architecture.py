@@ -93,7 +93,6 @@ _OURS = {
 }
 
 OUTSIDE = {
-    ("cli/streams.py", "open"),  # the files that a command is given
     ("cli/streams.py", "os.open"),  # /dev/null, in the place of a closed stream
     ("dataset/input_file.py", "open"),  # the file that append_file is given
     ("files/export.py", "sqlite3.connect"),  # a temporary file without a name
