@@ -368,8 +368,6 @@ def _named(file: ReadableFile) -> Iterator[None]:
     """Name a segment in the error that says why nothing of it can be read."""
     try:
         yield
-    except InvalidInput as error:
-        hint = f"{error.hint} To import the segments after it, move it out of the queue."
-        raise type(error)(f"{file.path}: {error.message}", hint=hint, **error.context) from error
-    except (KeyMissing, AuthenticationFailed) as error:
-        raise type(error)(f"{file.path}: {error.message}", hint=error.hint, **error.context) from error
+    except (InvalidInput, KeyMissing, AuthenticationFailed) as error:
+        passes = " To import the segments after it, move it out of the queue." * isinstance(error, InvalidInput)
+        raise type(error)(f"{file.path}: {error.message}", hint=error.hint + passes, **error.context) from error
