@@ -73,9 +73,14 @@ class Directory(Closing):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Directory:
-        """Open an existing directory; raise FileNotFoundError or NotADirectoryError."""
+        """Open an existing directory; raise FileNotFoundError, NotADirectoryError, or StorageError."""
         absolute = Path(path).absolute()
-        return cls(absolute, os.open(absolute, os.O_RDONLY | os.O_DIRECTORY))
+        try:
+            return cls(absolute, os.open(absolute, os.O_RDONLY | os.O_DIRECTORY))
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except OSError as error:
+            raise_as_ours(error, str(absolute), writing=False)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> Directory:
