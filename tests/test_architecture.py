@@ -164,7 +164,7 @@ TESTED_ELSEWHERE = {
     "backends/elliptics/objects.py": "backends/elliptics/test_backend.py",
     "backends/elliptics/settings.py": "backends/elliptics/test_backend.py",
     "backup/point.py": "backup/test_target.py",
-    "cli/about.py": "cli/test_info.py",  # and scan
+    "cli/about.py": "cli/test_info.py",  # and scan, completion, spark-jar
     "cli/arguments.py": "cli/test_cli.py",
     "cli/backups.py": "cli/test_backup.py",
     "cli/dataset.py": "cli/test_cli.py",
@@ -174,7 +174,6 @@ TESTED_ELSEWHERE = {
     "cli/output.py": "cli/test_docs.py",  # every shape in docs/cli.md
     "cli/replication.py": "cli/test_replicate.py",  # and token
     "cli/reports.py": "cli/test_check.py",  # and fix, repack, maintain
-    "cli/shells.py": "cli/test_completion.py",  # and spark-jar
     "cli/streams.py": "cli/test_append.py",
     "dataset/access.py": "dataset/test_append.py",  # lost indices, the sentinel, failed syncs
     "dataset/away.py": "maintenance/test_archive.py",
@@ -189,10 +188,8 @@ TESTED_ELSEWHERE = {
     "formats/diskqueue/cbor_payload.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/edges.py": "formats/diskqueue/test_seg.py",
     "formats/diskqueue/event.py": "formats/diskqueue/test_payload.py",
-    "formats/diskqueue/frame_reader.py": "formats/diskqueue/test_seg.py",
     "formats/diskqueue/json_payload.py": "formats/diskqueue/test_kinds.py",
     "formats/diskqueue/protobuf.py": "formats/diskqueue/test_kinds.py",
-    "formats/diskqueue/key_search.py": "formats/diskqueue/test_encryption.py",
     "formats/metadata.py": "formats/diskqueue/test_seg.py",
     "index/atomic_change.py": "index/test_transaction.py",
     "index/changes.py": "replication/test_feed.py",
@@ -240,7 +237,6 @@ TESTED_ELSEWHERE = {
     "formats/described.py": "formats/test_messages.py",
     "dataset/scan.py": "cli/test_scan.py",
     "formats/hdf5.py": "formats/test_odimh5.py",
-    "formats/netcdf_classic.py": "formats/test_netcdf.py",
     "tables/__init__.py": "tables/test_arrow_output.py",
     "tables/columns.py": "tables/test_arrow_output.py",
     "tables/index_to_arrow.py": "tables/test_arrow_output.py",

@@ -61,8 +61,7 @@ _SHARED = {
     **dict.fromkeys(("check", "fix", "repack", "archive", "unarchive", "maintain"), "maintenance"),
     **dict.fromkeys(("replicate", "promote", "token"), "replication"),
     **dict.fromkeys(("backup", "restore"), "backups"),
-    **dict.fromkeys(("info", "formats", "scan"), "about"),
-    **dict.fromkeys(("completion", "spark-jar"), "shells"),
+    **dict.fromkeys(("info", "formats", "scan", "completion", "spark-jar"), "about"),
 }  # command → module, where that has others, too
 _DASHED = ("--sort", "--tz", "--null")  # options whose values may begin with a dash
 _DATASET = "ONDISK_DATASET"

@@ -18,7 +18,6 @@ def add_dataset(parser: argparse.ArgumentParser) -> None:
 
 
 def add_encrypted(parser: argparse.ArgumentParser) -> None:
-    """Add a dataset whose segments may be encrypted."""
     add_dataset(parser)
     add_keys(parser)
 
@@ -106,7 +105,6 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
 
 
 def table_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of `add_table` that were given, as arguments of `append_file`."""
     from ondisk.table_options import TableArguments
 
     return {
@@ -218,7 +216,6 @@ def names(text: str) -> list[str]:
 
 
 def column_types(text: str) -> dict[str, str | None]:
-    """Return the columns of a comma-separated list, each with its type, which follows a `=`, or None."""
     from ondisk.tables.columns import column_types
 
     try:

@@ -67,7 +67,6 @@ def run_backup(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _amount(what: Backup | Restored | Listed) -> str:
-    """Return how much a point of a backup has, or a dataset that was restored from one."""
     return f"{counted(what.count, 'datum')} in {counted(what.segments, 'segment')} of {counted(what.size, 'byte')}"
 
 

@@ -347,7 +347,6 @@ def run_maintain(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(result: Maintained, output: Output, *, dry_run: bool) -> None:
-    """Print what was done to one dataset, and the error that stopped it."""
     show_maintained(result, output, dry_run=dry_run)
     if result.error is not None:
         complain("error", _error_text(result))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ondisk import json_shapes
@@ -34,35 +34,44 @@ _T = TypeVar("_T")
 _CONTROLS = frozenset(map(chr, {*range(32), 127} - {*b"\t\n\v\f\r\x1b"}))
 
 
-class TextOutput:
-    """Prints results as text. Each method prints one kind of result; `JsonOutput` has the same methods."""
+class Output:
+    """Prints results as text or as JSON. Of what both need, only one is made."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
 
     def show(self, values: Iterable[Mapping[str, Any]], lines: Iterable[str]) -> None:
-        """Print lines. `JsonOutput` prints the values, each as an object, and does not ask for the lines."""
-        write_stdout(printable(line).encode() + b"\n" for line in lines)
+        """Print lines; or the values, each as an object."""
+        if self._as_json:
+            _write(map(_line, map(_plain, values)))
+        else:
+            write_stdout(printable(line).encode() + b"\n" for line in lines)
 
     def info(self, info: Mapping[str, Any]) -> None:
         rows = {key.replace("_", " "): _listed(value) for key, value in info.items()}
-        _print_rows((rows | {"path": printable(info["path"])}).items())
+        self.show([info], in_columns((rows | {"path": printable(info["path"])}).items()))
 
     def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
         def line(datum: Datum) -> bytes:
             pairs = [f"{printable(name)}={shown_value(value)}" for name, value in metadata_of(datum, fields)]
-            return (
-                "  ".join([time_text(datum.reftime), *_source(datum), *pairs, _data_shown(datum.data)])
-                .rstrip()
-                .encode()
-                + b"\n"
-            )
+            texts = [time_text(datum.reftime), *_source(datum), *pairs, _data_shown(datum.data)]
+            return "  ".join(texts).rstrip().encode() + b"\n"
 
-        write_stdout(map(line, data))
+        if self._as_json:
+            _write(lines_of_data(data, fields))
+        else:
+            write_stdout(map(line, data))
 
     def summary(self, summary: Summary) -> None:
         rows = {"count": summary.count, "size": summary.size, "begin": summary.begin, "end": summary.end}
         counts = ((name, _counted(each)) for name, each in summary.fields.items())
-        _print_rows([*((key, _listed(value)) for key, value in rows.items()), *counts])
+        lines = in_columns(chain(((key, _listed(value)) for key, value in rows.items()), counts))
+        self.show([json_summary(summary)], lines)
 
     def groups(self, groups: Iterable[Group], by: Sequence[str], of: str | None) -> None:
+        if self._as_json:
+            _write(lines_of_groups(groups))
+            return
         from ondisk.cli.table import table  # here, since it waits for rich
 
         is_span_known = not _PERIODS.keys().isdisjoint(by) or of is not None  # or there is no room for it
@@ -95,7 +104,6 @@ def _source(datum: Datum) -> list[str]:
 
 
 def key_texts(group: Group, by: Sequence[str]) -> list[str]:
-    """Return the key of a group, or its keys, as texts."""
     keys = group.key if isinstance(group.key, tuple) else (group.key,)
     return [key_text(*each) for each in zip(keys, by, strict=True)]
 
@@ -120,14 +128,6 @@ def _pages(data: Iterable[_T]) -> Iterator[list[_T]]:
     iterator = iter(data)
     while page := list(islice(iterator, _PAGE)):
         yield page
-
-
-def _print(text: str) -> None:
-    write_stdout([text.encode() + b"\n"])
-
-
-def _print_rows(rows: Iterable[tuple[str, str]]) -> None:
-    write_stdout(f"{line}\n".encode() for line in in_columns(rows))
 
 
 def in_columns(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -207,23 +207,6 @@ def _beginning(value: Any, room: list[int]) -> Any:
     if isinstance(value, list | tuple):
         return [_beginning(each, room) for each in takewhile(lambda _: room[0] > 0, value)]
     return value
-
-
-class JsonOutput:
-    def show(self, values: Iterable[Mapping[str, Any]], lines: Iterable[str]) -> None:
-        _write(map(_line, map(_plain, values)))
-
-    def info(self, info: Mapping[str, Any]) -> None:
-        _write([_line(_plain(info))])
-
-    def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
-        _write(lines_of_data(data, fields))
-
-    def summary(self, summary: Summary) -> None:
-        _write([_line(json_summary(summary))])
-
-    def groups(self, groups: Iterable[Group], by: Sequence[str], of: str | None) -> None:
-        _write(lines_of_groups(groups))
 
 
 def _plain(value: Any) -> Any:

@@ -22,7 +22,6 @@ _NO_STATE = dict.fromkeys(("needs_check", "summary", "quarantine", "replaced"))
 
 
 def show_checked(report: Report, shown: Sequence[Diagnosis | Done], output: Output) -> None:
-    """Print what a check has found."""
     space = f"a repack frees {counted(report.freed, 'byte')}"
     is_all = any(not each.state for each in shown)  # --all was given
     lines = map(_found, shown) if is_all else _first(_found, shown)
@@ -34,7 +33,6 @@ def show_checked(report: Report, shown: Sequence[Diagnosis | Done], output: Outp
 def show_would_mend(
     report: Report, verb: str, work: Sequence[Diagnosis | Done], left: Sequence[Diagnosis | Done], output: Output
 ) -> None:
-    """Print what would be done to segments, and what is left."""
     from ondisk.step import place_of
 
     how = "; --yes does it" if work or report.needs_check else ""
@@ -46,7 +44,6 @@ def show_would_mend(
 
 
 def show_would_rebuild(report: Report, output: Output) -> None:
-    """Print which indices would be rebuilt."""
     found = report.segments
     total = f"{len(found)} {'index' if len(found) == 1 else 'indices'} to rebuild"
     lines = [*map(_done, found), f"{report.dataset}: {total}; --yes does it, and reads the segments"]
@@ -54,7 +51,6 @@ def show_would_rebuild(report: Report, output: Output) -> None:
 
 
 def show_mended(report: Report, left: Report, output: Output) -> None:
-    """Print what was done to segments, and the state after it."""
     state = f"{_state(left)}; {_freed(report.freed)}"
     lines = chain(_first(_done, report.segments), [state], _damaged(left), _untrusted(left), _quarantine(left))
     output.show(_values(left, report.segments, report.freed), lines)
@@ -119,7 +115,6 @@ def _first(line: Callable[[Diagnosis | Done], str], segments: Sequence[Diagnosis
 
 
 def _states(each: Diagnosis | Done) -> str:
-    """Return a segment's name, its states and the reasons."""
     return ": ".join([each.segment, ", ".join(each.state.names), *filter(None, ["; ".join(each.reasons)])])
 
 

@@ -23,7 +23,7 @@ from ondisk.errors import DiskFull, NotFound, OndiskError, StorageError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from ondisk.cli.output import JsonOutput, TextOutput
+    from ondisk.cli.output import Output as _Output
     from ondisk.segment import Damage
 
 STDIN = "-"
@@ -45,7 +45,7 @@ _REMEDIES = {
 
 _quiet = False
 _Said: TypeAlias = Sequence[tuple[str, str]]  # of files: name and remark
-Output: TypeAlias = "TextOutput | JsonOutput"
+Output: TypeAlias = "_Output"
 
 
 @contextlib.contextmanager
@@ -198,13 +198,12 @@ def output_for(arguments: argparse.Namespace) -> Output | None:
     """Return the output that the option `--json` selects; None for a command without it, which prints no results."""
     if "json" not in arguments:
         return None
-    from ondisk.cli.output import JsonOutput, TextOutput
+    from ondisk.cli import output
 
-    return JsonOutput() if arguments.json else TextOutput()
+    return output.Output(as_json=arguments.json)
 
 
 def values_of(result: Any, *names: str) -> dict[str, Any]:
-    """Return some attributes of a result, for JSON."""
     return {name: getattr(result, name) for name in names}
 
 

@@ -78,17 +78,7 @@ class Links:
     def add(self, datum: Datum, folder: Directory, name: str, staged: str) -> None:
         """Link the file of a datum to a name in a folder, if the file has the datum's bytes.
 
-        Args:
-            staged: the name of a hidden file in the folder, which is linked first.
-
-        Durability: none; the caller syncs the folder. A crash may leave the hidden file.
-
-        Raises:
-            FileExistsError: the name is taken.
-            FileNotFoundError: the folder was removed.
-            InvalidInput: the datum has no file of its own, or that was moved or changed since the datum was read.
-            StorageError: the folder is on another filesystem, or the file cannot be linked for another reason.
-            ReadOnly, DiskFull: the folder cannot be written.
+        Durability: none; the caller syncs the folder. A crash may leave the hidden file `staged`, linked first.
         """
         assert datum.location is not None
         segment, generation = datum.location.segment, datum._place[1]

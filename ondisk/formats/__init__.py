@@ -109,23 +109,15 @@ def _has_begun(name: str, head: bytes) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Return whether there is a format of this name."""
     return name in _BUILT_IN or name in _others(tuple(sys.path)).names
 
 
 def is_built_in(name: str) -> bool:
-    """Return whether ondisk itself has a format."""
     return name in _BUILT_IN
 
 
 def is_dir(name: str) -> bool:
-    """Return whether there is a format of this name, and its segments are directories."""
     return is_known(name) and find(name).is_dir
-
-
-def extent(name: str, count: int, size: int) -> int:
-    """Return how much `count` data of `size` bytes together add to the offsets in a segment of a format."""
-    return find(name).extent(count, size)
 
 
 def has_extension(name: str, extension: str) -> bool:

@@ -28,6 +28,7 @@ MOVE = f"{RESTORE}, or move it out of the dataset."
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _HEAD = 64 * 1024
+_TOGETHER = 128  # data that are tried together after one of a larger number was refused
 _PIECE = 1024 * 1024
 _COMPRESSIONS = {
     b"\x1f\x8b": "gzip",
@@ -45,8 +46,6 @@ class Readable(Protocol):
 
 
 class Chained:
-    """Some bytes, then a stream."""
-
     def __init__(self, begin: bytes, stream: Readable) -> None:
         self._begin = begin
         self._stream = stream
@@ -144,7 +143,6 @@ class Batch:
         return len(self.payloads) + len(self.refused)
 
     def add(self, reftime: int, metadata: Mapping[str, Any], payload: bytes, beside: bytes | None = None) -> None:
-        """Append a datum."""
         self.reftimes.append(reftime)
         self.metadata.append(metadata)
         self.payloads.append(payload)
@@ -152,7 +150,6 @@ class Batch:
             self.beside.append(beside)
 
     def extend(self, other: Batch) -> None:
-        """Append another batch to this one."""
         size = len(self)
         self.reftimes += other.reftimes
         self.metadata += other.metadata
@@ -185,6 +182,22 @@ class Batch:
             return range(len(self.payloads))
         refused = {position for position, _ in self.refused}
         return [position for position in range(len(self)) if position not in refused]
+
+
+def sifted(make: Callable[[slice], Batch], place: slice, name: Callable[[int], str] = lambda at: "") -> Batch:
+    """Return what a function makes of data, without those of which alone it raises FrameCorrupt or InvalidInput.
+
+    They are tried together, then some of them, then each. `name`: returns what the reason for one begins with.
+    """
+    try:
+        return make(place)
+    except (FrameCorrupt, InvalidInput) as error:
+        if place.stop == place.start + 1:
+            return Batch(refused=[(0, f"{name(place.start)}{error.message}")])
+    batch, step = Batch(), _TOGETHER if place.stop - place.start > _TOGETHER else 1
+    for begin in range(place.start, place.stop, step):
+        batch.extend(sifted(make, slice(begin, min(begin + step, place.stop)), name))
+    return batch
 
 
 class JoinsParts(ABC):
@@ -252,6 +265,11 @@ class Format(ABC):
         if self.config.encryption != "none" and not self.encrypts:
             hint = "Convert them to events, or append them to a dataset without encryption."
             raise InvalidInput(f"the dataset is encrypted, and data of the format {self.name} cannot be", hint=hint)
+
+    def check_size(self, payload: bytes) -> None:
+        """Raise InvalidInput if a datum is larger than the configuration allows."""
+        if len(payload) > self.config.max_datum_size:
+            raise InvalidInput(f"{len(payload)} bytes are more than max_datum_size, {self.config.max_datum_size}")
 
     @property
     def extension(self) -> str:

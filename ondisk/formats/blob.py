@@ -99,8 +99,7 @@ class Blob(Format):
     def encoded(self, datum: Datum) -> tuple[int, Mapping[str, Any], bytes, bytes]:
         if type(datum.data) is not bytes:
             raise InvalidInput(f"the data of blob must be bytes, not {type(datum.data).__name__}")
-        if len(datum.data) > self.config.max_datum_size:
-            raise InvalidInput(f"{len(datum.data)} bytes are more than max_datum_size, {self.config.max_datum_size}")
+        self.check_size(datum.data)
         metadata = canonical_metadata(datum.metadata, self.config.fields, times_as_text=False)
         reftime = microseconds(datum.reftime)
         beside = cbor.encode(

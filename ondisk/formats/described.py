@@ -85,7 +85,6 @@ class Described(HasItems):
                 raise InvalidInput(f"{name} is {shown(value)}, but {shown(content.all[name])} in the data")
 
     def content(self, values: Mapping[str, Any]) -> Content:
-        """Return the content of a datum from its values by name."""
         metadata = {name: values[name] for name in values if name in self._declared_items}
         for name in self._declared_numbers:
             if name in values:

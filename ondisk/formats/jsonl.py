@@ -20,7 +20,7 @@ from ondisk import json_shapes
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import Datum, FieldType, restored
 from ondisk.errors import FrameCorrupt, InvalidInput, shown
-from ondisk.formats.base import Batch, JoinsParts, Kept, Loaded
+from ondisk.formats.base import Batch, JoinsParts, Kept, Loaded, sifted
 from ondisk.formats.lines import LineFormat, why_not_text
 from ondisk.formats.metadata import OncePerMapping, canonical_metadata
 
@@ -122,16 +122,11 @@ class JsonLines(LineFormat, JoinsParts):
         self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], members: Sequence[bytes]
     ) -> Batch:
         """Encode columns whose content is given as members of a JSON object, a comma before each."""
-        batch = Batch()
-        try:
-            return self.encode_parts(reftimes, metadata, [members])
-        except InvalidInput:
-            for reftime, each, content in zip(reftimes, metadata, members, strict=True):
-                try:
-                    batch.extend(self.encode_parts([reftime], [each], [[content]]))
-                except InvalidInput as error:
-                    batch.refused.append((len(batch), error.message))
-        return batch
+
+        def encoded(some: slice) -> Batch:
+            return self.encode_parts(reftimes[some], metadata[some], [members[some]])
+
+        return sifted(encoded, slice(0, len(members)))
 
     def _metadata(self, metadata: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return metadata as canonical values, and as JSON can hold them; or raise InvalidInput."""

@@ -119,11 +119,6 @@ class LineFormat(Format):
                 return batch
         return super().received(payloads, beside)  # says of each what is wrong
 
-    def check_size(self, line: bytes) -> None:
-        """Raise InvalidInput if a line is larger than the configuration allows."""
-        if len(line) > self.config.max_datum_size:
-            raise InvalidInput(f"{len(line)} bytes are more than max_datum_size, {self.config.max_datum_size}")
-
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
         from ondisk.formats.foreign import foreign  # here, because no query needs it
 

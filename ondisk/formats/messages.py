@@ -223,8 +223,7 @@ class Messages(Described):
         """Read a message that came alone; raise InvalidInput unless it is exactly one and can be read."""
         if type(message) is not bytes:
             raise InvalidInput(f"the data of {self.name} must be a message as bytes, not {type(message).__name__}")
-        if len(message) > self.config.max_datum_size:
-            raise InvalidInput(f"{len(message)} bytes are more than max_datum_size, {self.config.max_datum_size}")
+        self.check_size(message)
         is_begun = self.head.match(message) is not None
         if not is_begun or self.size_of(message, 0) != len(message) or not message.endswith(END):
             raise InvalidInput(f"{shown(message[:16])} begins no message of {self.name} that ends with the data")

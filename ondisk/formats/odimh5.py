@@ -72,10 +72,6 @@ def _quantities(file: Group) -> dict[str, str]:
     return {"quantity": ",".join(sorted(found))} if found else {}
 
 
-def _scans(file: Group) -> dict[str, str]:
-    return {"product": positions("ODIMH5", "PVOL", "SCAN")}
-
-
 def _elevations(file: Group) -> dict[str, str]:
     scans = [where for each in file.groups("dataset") if (where := each.group("where")) is not None]
     found = [_number(each, "elangle") for each in scans if each.attribute("elangle") is not None]
@@ -115,15 +111,8 @@ def _has_product(file: Group, name: str) -> bool:
     return what is not None and what.attribute("product") is not None
 
 
-def _section(file: Group) -> dict[str, Any]:
-    return _within(_needed(file, "where"), "start", "stop")
-
-
-def _rectangle(file: Group) -> dict[str, Any]:
-    return _within(_needed(file, "where"), "LL", "LR", "UL", "UR")
-
-
-def _within(where: Group, *corners: str) -> dict[str, Any]:
+def _within(file: Group, *corners: str) -> dict[str, Any]:
+    where = _needed(file, "where")
     latitudes = [_number(where, f"{corner}_lat") for corner in corners]
     longitudes = [_number(where, f"{corner}_lon") for corner in corners]
     south, north, west, east = min(latitudes), max(latitudes), min(longitudes), max(longitudes)
@@ -140,10 +129,6 @@ def _level(file: Group) -> dict[str, str]:
 
 def _height(what: Group) -> str:
     return positions("GRIB1", _ABOVE_GROUND, round(_number(what, "prodpar")))
-
-
-def _elevation(what: Group) -> str:
-    return _between(_number(what, "prodpar"), _number(what, "prodpar"))
 
 
 def _layer(what: Group) -> str:
@@ -164,15 +149,19 @@ def _sum(file: Group) -> dict[str, Any]:
     return {"timerange": positions("Timedef", "0s", _SUM, f"{length}s"), "step": 0, "stat": _SUM, "period": length}
 
 
-_LEVELS: dict[str, Callable[[Group], str]] = {"CAPPI": _height, "PCAPPI": _height, "PPI": _elevation, "VIL": _layer}
+_LEVELS: dict[str, Callable[[Group], str]] = {
+    **dict.fromkeys(("CAPPI", "PCAPPI"), _height),
+    "PPI": lambda what: _between(*[_number(what, "prodpar")] * 2),
+    "VIL": _layer,
+}
 """How the level of a product of images is read."""
 
-_IMAGE = (_task, _quantities, _product, _rectangle, _level, _sum)
+_IMAGE = (_task, _quantities, _product, lambda file: _within(file, "LL", "LR", "UL", "UR"), _level, _sum)
 _READERS: dict[str, tuple[Callable[[Group], dict[str, Any]], ...]] = {
-    "PVOL": (_task, _quantities, _scans, _elevations, _circle),
+    "PVOL": (_task, _quantities, lambda _: {"product": positions("ODIMH5", "PVOL", "SCAN")}, _elevations, _circle),
     "COMP": _IMAGE,
     "IMAGE": _IMAGE,
-    "XSEC": (_task, _quantities, _product, _section),
+    "XSEC": (_task, _quantities, _product, lambda file: _within(file, "start", "stop")),
 }
 """What is read of a file, by its object."""
 

@@ -53,8 +53,7 @@ class WholeFile(Described, Blob, DescribesFiles):
         """Read a file that came alone; raise InvalidInput if it is too large, or cannot be read."""
         if type(content) is not bytes:
             raise InvalidInput(f"the data of {self.name} must be a file as bytes, not {type(content).__name__}")
-        if len(content) > self.config.max_datum_size:
-            raise InvalidInput(f"{len(content)} bytes are more than max_datum_size, {self.config.max_datum_size}")
+        self.check_size(content)
         return self.read(content)
 
     def _described(self, payload: bytes, reftime: int, content: Content) -> tuple[int, Mapping[str, Any], bytes, bytes]:

@@ -15,6 +15,7 @@ The bytes of what is left out stay in their segment, which counts them as delete
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 import uuid
@@ -25,7 +26,7 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.errors import StateError, command
 from ondisk.filesystem import Directory
-from ondisk.formats import extent
+from ondisk.formats import find
 from ondisk.index.changes import OWN, Removal, begin_session_at
 from ondisk.index.connection import damaged
 from ondisk.index.precedence import Precedence
@@ -93,7 +94,7 @@ class TakeOver:
             StateError: a number is taken, and the numbers are those of another dataset.
         """
         execute, columns = self._connection.execute, self._columns.of_table["datum"]
-        execute("ATTACH ? AS archive", (archive,))
+        execute("ATTACH ? AS archive", (os.fsencode(archive),))  # it need not be UTF-8
         execute("BEGIN")
         self._take_segments(place)
         self._judge(place, deleted)
@@ -244,7 +245,7 @@ class TakeOver:
         """Count data without rows as deleted from their segment, whose sums are made again."""
         ((format,),) = self._rows("SELECT format FROM segment WHERE id = ?", (segment,))
         sql = "UPDATE segment SET deleted = deleted + ?, unread = unread | ?, summed = NULL WHERE id = ?"
-        self._connection.execute(sql, (extent(format, count, size), copies, segment))
+        self._connection.execute(sql, (find(format).extent(count, size), copies, segment))
 
     def _take_history(self, *, is_other: bool) -> None:
         """Take over what the archive has noted besides its data.

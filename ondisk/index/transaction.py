@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.errors import OndiskError
-from ondisk.formats import extent
+from ondisk.formats import find
 from ondisk.index.atomic_change import AtomicChange
 from ondisk.index.changes import OWN, Removal, begin_session_at
 from ondisk.index.connection import sqlite_errors
@@ -44,7 +44,7 @@ class Transaction(AtomicChange):
             sql = "SELECT id, format FROM segment WHERE id IN (SELECT value FROM json_each(?))"
             formats = self._rows(sql, (json.dumps([*self._deleted]),))
             update = "UPDATE segment SET deleted = deleted + ? WHERE id = ?"
-            self._execute_many(update, ((extent(format, *self._deleted[id_]), id_) for id_, format in formats))
+            self._execute_many(update, ((find(format).extent(*self._deleted[id_]), id_) for id_, format in formats))
         with sqlite_errors(self.directory):
             self.sums.save()
             for segment in self._recounted:

@@ -154,7 +154,6 @@ class UndeclaredField(Field):
         return f"fields[{shown(self.name)}]"
 
     def is_null(self) -> Expression:
-        """Match data without these metadata."""
         return Not(Undeclared(self._said, None))
 
     def startswith(self, prefix: str) -> Expression:

@@ -25,8 +25,6 @@ NOT_DECLARED = f" Metadata that are not declared are written `{METADATA}NAME`. T
 
 
 class Fragment(NamedTuple):
-    """A part of the text of a match expression."""
-
     text: str  # its characters
     start: int  # index of its first character in the whole expression
 

@@ -80,15 +80,11 @@ class Compare(Expression):
 
 
 class OneOf(Expression):
-    """The field's value equals one of `values`."""
-
     field: str
     values: tuple[Scalar, ...]
 
 
 class IsMissing(Expression):
-    """The datum does not have the field."""
-
     field: str
 
 
@@ -159,20 +155,14 @@ class Undeclared(Expression):
 
 
 class And(Expression):
-    """Every child matches."""
-
     children: tuple[Expression, ...]
 
 
 class Or(Expression):
-    """At least one child matches."""
-
     children: tuple[Expression, ...]
 
 
 class Not(Expression):
-    """The child does not match."""
-
     child: Expression
 
 

@@ -52,15 +52,10 @@ class Lacking:
 def lacking_of(
     at: int, name: str, dataset: Dataset, before: Note, now: Note, files: Iterable[InputFile]
 ) -> Lacking | None:
-    """Return what a dataset lacks; None if it has all files that were noted.
+    """Return what a dataset lacks; None if it has all files that were noted `before`.
 
-    Args:
-        before: what was noted about it.
-        files: the known files that were imported while it was in the pipeline, and that its import log does not have.
-
-    Raises:
-        NeedsCheck: its index does not know all data yet, so what is imported again could be stored twice.
-        StateError: it may have data of these files, and would store them twice or replace newer ones.
+    `files`: those that were imported while it was in the pipeline, and that its import log does not have. Raises
+    NeedsCheck or StateError if it may have data of these, and would store them twice or replace newer ones.
     """
     if before.is_reached_by(now):
         return None

@@ -26,7 +26,7 @@ from ondisk.dataset.append import AppendResult, refuse_old
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, check_takes_data, open_directory
 from ondisk.errors import ConfigError, NotFound, OndiskError, StateError, StorageError
-from ondisk.files.walk import UNFINISHED
+from ondisk.files.append import UNFINISHED
 from ondisk.filesystem import PipelineLock
 from ondisk.formats import Format, find
 from ondisk.index import import_log

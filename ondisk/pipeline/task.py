@@ -198,23 +198,6 @@ class ImportOptions:
         return self.only in (None, at)
 
 
-@dataclass(frozen=True, slots=True)
-class _Destination:
-    """A dataset to stage for; its configuration holds the filter of `ImportOptions`."""
-
-    directory: Directory
-    config: DatasetConfig
-
-    def route(self, file: InputFile) -> Route:
-        """Return the route to this dataset for the data of a file.
-
-        `today` counts from the file's last change, so that a run that continues a killed one decides the same.
-        A filesystem may hold times that are not in the calendar.
-        """
-        now = from_microseconds(min(max(file.mtime // 1000, _EARLIEST), _LATEST))
-        return Route(self.config, filter_of(self.config, now))
-
-
 class _Postponed(Exception):
     def __init__(self, reason: str, code: int = EXIT_DATA_SKIPPED) -> None:
         super().__init__(reason)
@@ -242,23 +225,32 @@ def import_file(access: Access, name: str, staged: str, option: str) -> dict[str
 
 
 @cache  # for the life of this process, which works on one group of files
-def _opened(option: str) -> tuple[ImportOptions, list[_Destination]]:
+def _opened(option: str) -> tuple[ImportOptions, list[Directory], list[DatasetConfig]]:
+    """Return the options, and the datasets to stage for; their configurations have the filters of the options."""
     options = ImportOptions(**json.loads(option))
-    destinations = []
-    for path, filter in zip(options.datasets, options.filters, strict=True):
-        directory = open_directory(path)
-        destinations.append(_Destination(directory, read_config(directory)._replace(filter=filter)))
-    return options, destinations
+    directories = [*map(open_directory, options.datasets)]
+    both = zip(directories, options.filters, strict=True)
+    return options, directories, [read_config(directory)._replace(filter=filter) for directory, filter in both]
+
+
+def _routes(file: InputFile, configs: Sequence[DatasetConfig]) -> list[Route]:
+    """Return the routes for the data of a file.
+
+    `today` counts from the file's last change, so that a run that continues a killed one decides the same. A filesystem
+    may hold times that are not in the calendar.
+    """
+    now = from_microseconds(min(max(file.mtime // 1000, _EARLIEST), _LATEST))
+    return [Route(config, filter_of(config, now)) for config in configs]
 
 
 def _stage(file: InputFile, option: str, job: str, number: str) -> dict[str, Any]:
-    options, destinations = _opened(option)
+    options, directories, configs = _opened(option)
     path = Path(options.folder, file.path)
     report, stages = _FileReport(), dict[int, Stage]()
     with open_source(path) as stream, contextlib.ExitStack() as stack:
         _check_unchanged(file, os.fstat(stream.fileno()))
-        content, format = _recognise(stream, destinations[-1].config)
-        division = Division([each.route(file) for each in destinations], format)
+        content, format = _recognise(stream, configs[-1])
+        division = Division(_routes(file, configs), format)
         try:
             for batch in and_damage(division.reader.parse(content, BATCH_SIZE), content):
                 if options.only is None:  # else an earlier run has reported its damage
@@ -269,12 +261,12 @@ def _stage(file: InputFile, option: str, job: str, number: str) -> dict[str, Any
                     report.add_share(at, share)
                     if share.batch.payloads and not options.dry_run:
                         if at not in stages:
-                            to = destinations[at]
-                            stages[at] = stack.enter_context(Stage(to.directory, to.config, job, number))
+                            stage = Stage(directories[at], configs[at], job, number)
+                            stages[at] = stack.enter_context(stage)
                         stages[at].add(share.batch, division.formats[at])
         except LimitExceeded as error:  # the data before it are complete
             if options.only is None:
-                report.refuse(len(destinations) - 1, division.position, error.message)
+                report.refuse(len(configs) - 1, division.position, error.message)
         with contextlib.suppress(FileNotFoundError):  # a removed file was read completely
             _check_unchanged(file, path.stat())
         staged = [[at, *astuple(stages[at].finish())] for at in sorted(stages)]

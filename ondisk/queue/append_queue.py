@@ -28,7 +28,7 @@ from ondisk.errors import AuthenticationFailed, InvalidInput, KeyMissing, NotFou
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch
 from ondisk.formats.base import FileStream
-from ondisk.formats.diskqueue.parse import Place, batches, begins_like, is_known, resumed, walk
+from ondisk.formats.diskqueue.frame_reader import Place, batches, begins_like, is_known, resumed, walk
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import MAX_NUMBER, State
 from ondisk.index import import_log

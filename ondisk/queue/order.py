@@ -12,9 +12,8 @@ from ondisk.dataset.access import Access
 from ondisk.errors import SegmentMissing, StateError, command
 from ondisk.filesystem import ReadableFile
 from ondisk.formats.base import FileStream
-from ondisk.formats.diskqueue.frame_reader import FrameReader
+from ondisk.formats.diskqueue.frame_reader import FrameReader, walk
 from ondisk.formats.diskqueue.header import MAX_SIZE, Header
-from ondisk.formats.diskqueue.parse import walk
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import State
 from ondisk.index import Row, Segment, Snapshot, segment_rows

@@ -15,8 +15,8 @@ from ondisk.dataset.access import Access
 from ondisk.errors import InvalidInput, OndiskError, StateError, StorageError, command
 from ondisk.filesystem import Directory
 from ondisk.formats.base import FileStream
+from ondisk.formats.diskqueue.frame_reader import walk
 from ondisk.formats.diskqueue.header import Header
-from ondisk.formats.diskqueue.parse import walk
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import NAME, State
 from ondisk.index import Segment, segment_rows

@@ -12,11 +12,7 @@ _EXTRA = "pyarrow"
 
 @contextlib.contextmanager
 def installed(*packages: str) -> Iterator[None]:
-    """Say what to install if an import during the block fails because pyarrow, or one of these packages, is missing.
-
-    Raises:
-        StateError: it is.
-    """
+    """Raise StateError, which says what to install, if the block cannot import pyarrow or one of these packages."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -143,10 +143,7 @@ def _parquet(file: Any) -> Table:
 
 
 def _checked(metadata: Any) -> dict[str, tuple[float, int]]:
-    """Return path of a column → bytes of a row, and the most bytes that one row can have.
-
-    Raises LimitExceeded if a column is far larger than its bytes in the file.
-    """
+    """Return path of a column → bytes of a row, and the most of one; raise LimitExceeded if it is far too large."""
     largest: dict[str, tuple[float, int]] = {}
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -205,11 +202,7 @@ def _parsed(
 
 
 def _slices(rows: pa.RecordBatch, longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:
-    """Yield rows in slices that fit into memory when they are decoded.
-
-    Raises:
-        LimitExceeded: a value that many rows share is longer than a datum may be, or is inside of lists and structs.
-    """
+    """Yield rows in slices that fit into memory when decoded; raise LimitExceeded if what they share does not."""
     weight = 1
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         weight += len(name) + len(str(column.type))  # each datum has the names of its keys
@@ -258,7 +251,8 @@ class TableToData:
             raise no_column(time, names, _hint(schema))
         self._zone = None if options.tz is None else Zone(options.tz)
         self._times, self._iso = readers(options)
-        undeclared = [name for name in names if _is_undeclared(name, config) and name != time]
+        declared = (METADATA, time, *(METADATA + name for name in config.fields))
+        undeclared = [name for name in names if name.startswith(METADATA) and name not in declared]
         whole = DATA if DATA in names and time != DATA else None
         special = {*undeclared, whole}
         roles = roles_of([name for name in names if name not in special], time, config)
@@ -483,10 +477,6 @@ def _real(value: float) -> float:
 
 
 _NUMBERS: dict[FieldType, Callable[[Any], Any]] = {FieldType.INTEGER: _integer, FieldType.REAL: _real}
-
-
-def _is_undeclared(name: str, config: DatasetConfig) -> bool:
-    return name.startswith(METADATA) and name.removeprefix(METADATA) not in ("", *config.fields)
 
 
 def _hint(schema: pa.Schema) -> str:

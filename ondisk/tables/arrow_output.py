@@ -131,11 +131,7 @@ def _from_data(
 
 
 def _given(columns: Columns) -> tuple[Any, dict[str, pa.DataType]]:
-    """Return the names, which `chosen` checks, and the types of columns that a caller wants; None for everything.
-
-    Raises:
-        InvalidInput: a type is not one.
-    """
+    """Return the names, which `chosen` checks, and the types that a caller wants; None for everything."""
     if columns is None:
         return None, {}
     if isinstance(columns, pa.Schema):

@@ -261,11 +261,7 @@ class Read(NamedTuple):
 
 
 def read(array: pa.Array, convert: Convert | None) -> Read:
-    """Return a column as values of a datum.
-
-    Args:
-        convert: returns what a value becomes, or raises InvalidInput; None if values need no change.
-    """
+    """Return a column as values of a datum. `convert` raises InvalidInput; None if values need no change."""
     if types.is_nested(array.type):
         values, refused = converted(array, convert)
         return Read(values, pa.array(range(len(array)), pa.int64()), refused, is_nested=True)
@@ -335,11 +331,7 @@ def _refuse_constant(word: str) -> NoReturn:
 
 
 def plain(kind: pa.DataType, name: str) -> Convert | None:
-    """Return a function that turns values of Arrow into values of a datum; None if they need no change.
-
-    Raises:
-        InvalidInput: values of this type cannot become those of a datum.
-    """
+    """Return what turns values of Arrow into those of a datum; None for no change; raise InvalidInput of others."""
     if types.is_struct(kind):
         inner = {each.name: plain(each.type, f"{name}.{each.name}") or _same for each in kind}
         return lambda value: {key: inner[key](each) for key, each in value.items() if each is not None}
@@ -366,9 +358,6 @@ def members(columns: Sequence[tuple[str, Read]], count: int, depth: int) -> tupl
     """Return rows as the members of JSON objects, each with a comma before it: `,"wind":3.4,"note":"gusty"`.
 
     What is NULL is omitted. Equal values are written once. Rows that cannot be written are returned with the reason.
-
-    Args:
-        depth: levels of nesting that are allowed in a value.
     """
     refused: dict[int, str] = {}
     pieces = []

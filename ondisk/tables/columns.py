@@ -93,7 +93,6 @@ class Roles(NamedTuple):
     content: dict[str, str]  # key of the content → column
 
     def series(self, config: DatasetConfig) -> list[str]:
-        """Return the columns that together distinguish the series of a dataset."""
         return [self.fields[name] for name in names_of_series(config) if name in self.fields]
 
 
@@ -130,17 +129,14 @@ def roles_of(names: Iterable[str], time: str, config: DatasetConfig) -> Roles:
 
 
 def names_of_series(config: DatasetConfig) -> list[str]:
-    """Return the fields that together distinguish the series of a dataset."""
     return [name for name in config.unique or config.fields if name != REFTIME]
 
 
 def field_name(column: str) -> str:
-    """Return the name of the field that a column can be."""
     return _NOT_WORD.sub("_", column.lower()).strip("_")
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise unless each column has a name of its own."""
     places: dict[str, int] = {}
     for place, name in enumerate(names, 1):
         if name in places:
@@ -167,11 +163,7 @@ def formats_of(dataset: Dataset | Merged) -> set[str]:
 
 
 def united(configs: Mapping[str, DatasetConfig]) -> DatasetConfig:
-    """Return a configuration with the columns of several datasets, path → configuration: the fields of all of them.
-
-    Raises:
-        InvalidInput: two datasets declare a field with different types.
-    """
+    """Return a configuration with the fields of several datasets; raise InvalidInput if the types of one differ."""
     from ondisk.dataset.merged import differing_types  # here, as only several datasets need it
 
     for name, types in differing_types(configs).items():
@@ -212,11 +204,7 @@ def column_types(text: str) -> dict[str, str | None]:
 
 
 def untyped(columns: Mapping[str, str | None] | None) -> list[str] | None:
-    """Return the names of the columns of CSV; None for everything.
-
-    Raises:
-        InvalidInput: one has a type.
-    """
+    """Return the names of the columns of CSV; None for everything; raise InvalidInput if one has a type."""
     for name, kind in (columns or {}).items():
         if kind is not None:
             raise InvalidInput(f"CSV has no types, so {name} cannot have one", hint=f"Write {name} alone.")

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,6 +26,8 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import as_json, json_data, time_text
 from ondisk.datum import Datum, is_unicode
 from ondisk.errors import OndiskError
+from ondisk.formats.base import Kept
+from ondisk.formats.metadata import OncePerMapping
 from ondisk.table_options import REFTIME
 from ondisk.tables.columns import SAMPLE, Chosen, Complete, chosen, config_of, default_columns, ends, first_of
 
@@ -38,7 +40,7 @@ _Column: TypeAlias = Callable[[Sequence[Datum]], Sequence[bytes]]
 _QUOTED = re.compile(rb'[",\r\n]')
 _SHAPE = b'{"$bytes"'
 _TOGETHER = 200  # data
-_MOST = 50_000  # texts of metadata that are kept
+_MOST = 50_000  # texts of times that are kept
 
 
 def csv_of(dataset: Dataset | Merged, data: Iterable[Datum], columns: Sequence[str] | None) -> Iterator[bytes]:
@@ -67,10 +69,9 @@ def csv_lines(
     if columns is not None:
         wanted = chosen(columns, config, several=several)
     else:
-        sample, failed = _sample(rows)
+        sample, rows = _sample(rows)
         wanted = default_columns(config, sample, ends(), several=several)
         complete = Complete(wanted, config, typed=False)
-        rows = chain(sample, failed, rows)
     yield b",".join(_quoted(each.name.encode()) for each in wanted) + b"\n"
     texts_of = [*_columns(wanted)]
     for some in _some(rows):
@@ -83,7 +84,7 @@ def csv_lines(
 
 
 def _sample(data: Iterator[Datum]) -> tuple[list[Datum], Iterator[Datum]]:
-    """Return the first data; and an iterator, which raises the error that ended them, if there was one."""
+    """Return the first data, and all of them; the iterator raises the error that ended the first, if there was one."""
     failed: list[OndiskError] = []
 
     def until_it_fails() -> Iterator[Datum]:
@@ -93,14 +94,14 @@ def _sample(data: Iterator[Datum]) -> tuple[list[Datum], Iterator[Datum]]:
         except OndiskError as error:
             failed.append(error)
 
-    return first_of(until_it_fails(), SAMPLE), chain.from_iterable(map(_raising, failed))
+    def every() -> Iterator[Datum]:
+        yield from sample
+        for error in failed:
+            raise error
+        yield from data
 
-
-def _raising(error: OndiskError) -> Iterator[Datum]:
-    def fail(_: object) -> Datum:
-        raise error
-
-    return map(fail, [None])
+    sample = first_of(until_it_fails(), SAMPLE)
+    return sample, every()
 
 
 def _some(data: Iterator[Datum]) -> Iterator[list[Datum]]:
@@ -130,36 +131,15 @@ def _of_column(column: Chosen) -> _Column:
     if column.source == "data":
         return _contents
     if column.source == "index" and column.key == REFTIME:
-        times = _Times()
+        times: Kept[datetime, bytes] = Kept(lambda time: time_text(time).encode(), _MOST)
         return lambda data: [times[datum.reftime] for datum in data]
     return lambda data: [*map(_text, column.values(data))]
 
 
-class _Times(dict[datetime, bytes]):
-    def __missing__(self, time: datetime) -> bytes:
-        if len(self) >= _MOST:
-            self.clear()
-        self[time] = text = time_text(time).encode()
-        return text
-
-
 def _of_fields(names: Sequence[str]) -> _Column:
     """Return the texts of several fields. All data of a series have one object as their metadata."""
-    known: dict[int, tuple[bytes, Mapping[str, Any]]] = {}  # the object is kept: no other gets its id
-
-    def texts(data: Sequence[Datum]) -> Sequence[bytes]:
-        metadata = [datum.metadata for datum in data]
-        try:
-            return [known[id(each)][0] for each in metadata]
-        except KeyError:
-            if len(known) >= _MOST:
-                known.clear()
-            for each in metadata:
-                if id(each) not in known:
-                    known[id(each)] = b",".join([_field(each.get(name)) for name in names]), each
-        return [known[id(each)][0] for each in metadata]
-
-    return texts
+    once = OncePerMapping(lambda metadata: b",".join([_field(metadata.get(name)) for name in names]))
+    return lambda data: once.of([datum.metadata for datum in data])
 
 
 def _contents(data: Sequence[Datum]) -> Sequence[bytes]:

@@ -219,11 +219,7 @@ class InUtf8:
         self._decoder = codecs.getincrementaldecoder(encoding)()
 
     def read(self, size: int, /) -> bytes:
-        """Return some bytes; none only at the end.
-
-        Raises:
-            InvalidInput: the text is not in this encoding.
-        """
+        """Return some bytes; none only at the end; raise InvalidInput if the text is not in this encoding."""
         while True:
             content = self._stream.read(size)
             try:

@@ -292,8 +292,6 @@ def _kept_in(read: list[_Piece], following: Iterator[_Piece]) -> Iterator[_Piece
 
 
 class _Pieces:
-    """Pieces of bytes as a stream, whose reads return one each."""
-
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
 
@@ -329,7 +327,6 @@ def _proposed(sample: _Sample, names: Sequence[str], name: str, given: TableOpti
 def _decided(
     rows: list[dict[str, Any]], names: Sequence[str], name: str, given: TableOptions, format: str, size: int
 ) -> _Proposal:
-    """Return what is proposed for rows of a file of this size and name."""
     options, found = _times(rows, names, given)
     if given.time is None:
         _check_clock(rows, names, name, options, format)
@@ -524,11 +521,7 @@ def _column(name: str, values: list[Any], format: str) -> _Column:
 def _times(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], options: TableOptions
 ) -> tuple[TableOptions, list[int | None]]:
-    """Return the options with the column of the time and its format, and the time of each row; None where it has none.
-
-    Raises:
-        InvalidInput: no column has times.
-    """
+    """Return the options with the column of the time and its format, and the time of each row, if it has one."""
     zone = Zone("UTC" if options.tz is None else options.tz)
     wanted = names if options.time is None else [options.time]
     by_name = sorted(wanted, key=lambda name: _TIME_NAMES.index(name.lower()) if name.lower() in _TIME_NAMES else 99)

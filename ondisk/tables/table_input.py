@@ -51,12 +51,7 @@ def encoded(columns: Sequence[Sequence[Any]], refused: Mapping[int, str], encode
 
 
 def numbered(batch: Batch, numbers: Sequence[int], others: Mapping[int, str], word: str) -> Batch:
-    """Return a batch whose reasons name the rows, and that has also those that were refused before.
-
-    Args:
-        numbers: of the rows of the batch in their file.
-        others: number → reason of those that were refused before.
-    """
+    """Return a batch whose reasons name the rows by their numbers, and which also has others, refused before."""
     if batch.refused or others:
         refused = {**others, **{numbers[place]: why for place, why in batch.refused}}
         places = {number: place for place, number in enumerate(sorted({*numbers, *others}))}

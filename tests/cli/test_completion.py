@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from ondisk.cli import COMMANDS, shells
+from ondisk.cli import COMMANDS, about
 from ondisk.dataset.input_file import CSV, TABLES
 from ondisk.index.groups import PERIODS
 from ondisk.step import Step
@@ -55,6 +55,6 @@ def test_another_shell_is_refused(run):
 
 
 def test_the_values_that_are_completed_are_those_of_the_library():
-    assert shells._VALUES["init"]["step"] == tuple(Step)
-    assert {CSV, *TABLES} < set(shells._VALUES["append"]["format"])
-    assert shells._VALUES["summary"]["by"] == PERIODS
+    assert about._VALUES["init"]["step"] == tuple(Step)
+    assert {CSV, *TABLES} < set(about._VALUES["append"]["format"])
+    assert about._VALUES["summary"]["by"] == PERIODS

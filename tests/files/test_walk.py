@@ -1,4 +1,4 @@
-"""`ondisk.files.walk`."""
+"""Which files of folders `ondisk.files.append` finds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import ondisk
 from ondisk.errors import InvalidInput, NotFound, StorageError
-from ondisk.files.walk import Skipped, found_in
+from ondisk.files.append import Skipped, found_in
 
 NOT_REGULAR = "it is not a regular file; links are not followed"
 

@@ -25,7 +25,7 @@ from kit import strategies
 import ondisk
 from ondisk import Datum
 from ondisk.cli import main
-from ondisk.cli.output import JsonOutput
+from ondisk.cli.output import Output
 from ondisk.dataset import json_lines
 
 TEXTS = ["\x1b[31m", "\x7f\x9b", "\u202e\u2028", 'quote " and \\', "\U0001f600"]
@@ -139,6 +139,6 @@ def test_memory_does_not_grow_with_the_number_of_series(monkeypatch, size):
     monkeypatch.setattr(sys, "stdout", Stdout(is_terminal=False))
     monkeypatch.setattr("ondisk.cli.output.write_stdout", lambda lines: [None for each in lines if not each])
     tracemalloc.start()
-    JsonOutput().data(series(2000, size), None)
+    Output(as_json=True).data(series(2000, size), None)
     assert tracemalloc.get_traced_memory()[1] < 200_000
     tracemalloc.stop()

@@ -22,8 +22,6 @@ _NO_SUBCATEGORY = 255  # before edition 4 there is no international one
 
 
 class Sections(NamedTuple):
-    """A message, divided."""
-
     identity: bytes  # edition, and what section 1 says beside time and update sequence number
     descriptors: bytes  # section 3 after its length: number of reports, flags, and descriptors of two bytes each
     update: int  # the update sequence number: 0 for the original message
@@ -32,8 +30,6 @@ class Sections(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What many messages say in common."""
-
     # centre, subcentre: where they are from
     centre: int
     subcentre: int

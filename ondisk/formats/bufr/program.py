@@ -102,8 +102,6 @@ class Place(NamedTuple):
 
 
 class Program(NamedTuple):
-    """How to read a report."""
-
     first: int  # the descriptor of its first element; 0 if it has none
     places: tuple[Place, ...]  # the values whose place is always the same
     fixed_size: int  # bits up to the first step whose place is not

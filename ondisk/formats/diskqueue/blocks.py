@@ -66,16 +66,12 @@ _BEATS: dict[str, Any] = lz4.frame.get_frame_info(_BEATS_HEADER)
 
 
 class Packed(NamedTuple):
-    """A block to write."""
-
     offset: int  # logical offset of its first byte
     size: int  # decompressed bytes in it
     stored: bytes  # the bytes for the file, including the block's size
 
 
 class ReadBlock(NamedTuple):
-    """A block that was read."""
-
     position: int  # of its size in the file
     stored_size: int  # bytes that it occupies in the file, including its size (and checksum)
     offset: int  # logical offset of its first byte

@@ -22,7 +22,7 @@ import lz4.block  # type: ignore[import-untyped]
 
 from ondisk import frame
 from ondisk.errors import AuthenticationFailed, ConfigError, InvalidInput, KeyMissing, SegmentCorrupt
-from ondisk.formats.diskqueue import blocks, encryption, key_search
+from ondisk.formats.diskqueue import blocks, encryption
 from ondisk.formats.diskqueue.cbor_payload import FIRST_KEY
 from ondisk.formats.diskqueue.header import LZ4, Header
 
@@ -43,7 +43,7 @@ def header_of(head: bytes, read: Callable[[int, int], bytes], *, max_size: int) 
         unknown = error
     try:
         draft = Header.parse(head, draft=True)
-        key_search.sealer_of(draft, read, None, max_size=max_size)
+        encryption.sealer_of(draft, read, None, max_size=max_size)
     except SegmentCorrupt:
         raise unknown from None
     except (KeyMissing, AuthenticationFailed, ConfigError) as error:

@@ -8,7 +8,7 @@ from ondisk import frame
 from ondisk.config import DatasetConfig
 from ondisk.errors import InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats.base import MOVE, is_zeros
-from ondisk.formats.diskqueue import blocks, encryption, header, json_payload, key_search, payload
+from ondisk.formats.diskqueue import blocks, encryption, header, json_payload, payload
 from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.segment import End, Laid, SegmentFile
 
@@ -20,13 +20,10 @@ SEARCHED = 64 * 1024
 
 NO_JSON = "its header says version 0, but no event in JSON follows"
 
-_BEGINNINGS = (
-    *(header.Header(options=options).pack() for options in (0, header.PROTOBUF)),
-    *(header.Header(options=header.LZ4 | bit).pack() + blocks.FRAME_HEADER for bit in (0, header.PROTOBUF)),
-    header.Header(1).pack(),
-)
 _FIRST_JSON = b"{" + json_payload.FIRST_KEY
 _LONGEST = header.MAX_SIZE + len(blocks.FRAME_HEADER)
+_BEGUN = [header.Header(1), *(header.Header(options=each) for each in range(8))]
+_BEGUN += [header.Header(header.ONDISK, options=each | header.ENCRYPTION) for each in range(0, 8, 2)]
 
 
 def chosen(config: DatasetConfig) -> header.Header:
@@ -39,7 +36,6 @@ def chosen(config: DatasetConfig) -> header.Header:
 
 
 def begun(chosen: header.Header) -> Laid:
-    """Return the first bytes of a new segment."""
     if chosen.encrypted:
         digest = encryption.UNKNOWN if chosen.version == header.ONDISK else b""
         chosen = replace(chosen, iv=encryption.new_iv(), digest=digest)
@@ -102,19 +98,14 @@ def is_begun(file: SegmentFile, own: bytes) -> bool:
         return False
     if head[:1] != b"\0":  # with any frame count; version 0 has none
         head = head[: header.COUNT_OFFSET] + bytes(len(head[header.COUNT_OFFSET : 8])) + head[8:]
-    return any(each.startswith(head) for each in (*_BEGINNINGS, own)) or _is_begun_encrypted(head)
+    return own.startswith(head) or any(_is_begun(head, each) for each in _BEGUN)
 
 
-def _is_begun_encrypted(head: bytes) -> bool:
-    """Return whether a file has no more than (part of) an encrypted segment's header, and of an LZ4 frame's."""
-    fixed = head[: header.SIZE]
-    for options in range(header.ENCRYPTION, 8, 2):
-        for version in (header.VERSION, header.ONDISK):
-            begun = header.Header(version, 0, options)
-            most = begun.size + len(blocks.FRAME_HEADER) * begun.compressed
-            if begun.pack()[: header.SIZE] == fixed and len(head) <= most:
-                return True
-    return False
+def _is_begun(head: bytes, begun: header.Header) -> bool:
+    begin, after = begun.pack(), blocks.FRAME_HEADER * begun.compressed
+    if begun.encrypted:  # its random bytes follow
+        return head.startswith(begin) and len(head) <= begun.size + len(after)
+    return (begin + after).startswith(head)
 
 
 def decrypted(file: SegmentFile, max_size: int) -> SegmentFile:
@@ -125,4 +116,4 @@ def decrypted(file: SegmentFile, max_size: int) -> SegmentFile:
         return file
     if head.draft:  # `header_of` refuses it
         return file
-    return key_search.opened(file, head, max_size=max_size)[0]
+    return encryption.opened(file, head, max_size=max_size)[0]

@@ -10,6 +10,9 @@ them in, and computes the frame's checksum again, so frames can be checked witho
 id; its key is HKDF-SHA256 of the key and that id, so that random nonces are safe for any number of data. The additional
 data are a digest of the segment's name and the frame's offset: no datum can be moved, and no segment renamed.
 
+Segments of Beats do not name their key: each key of 16 bytes is tried until something in the file is valid. Frames of
+version 256 name theirs.
+
 Counter mode does not authenticate. Two texts that are encrypted with the same keystream reveal each other, so nothing
 may be written twice to a place in a file of one IV.
 
@@ -29,7 +32,11 @@ from zlib_ng.zlib_ng import crc32
 
 from ondisk import frame, keys
 from ondisk.errors import RESTORE, AuthenticationFailed, ConfigError, FrameCorrupt, InvalidInput, StateError
+from ondisk.formats.base import Chained, Readable
+from ondisk.formats.diskqueue.blocks import BEGIN_SIZE, begins_frame
+from ondisk.formats.diskqueue.header import ONDISK, Header
 from ondisk.keys import AES_128, AES_256, KeyRing
+from ondisk.segment import Sealer, SegmentFile
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -59,6 +66,8 @@ _NOT_AUTHENTIC = _PREFIX
 _NONCES = 512  # taken from the system at once
 _CHECKED = 10_000  # segments whose key a process has checked and remembers
 _INFO = b"ondisk segment"
+_KNOWN = (b"\x69timestamp", b'"timestamp"')  # begin an event of CBOR, and of JSON
+_PIECE = 64 * 1024  # bytes that show whether a key fits
 _OTHER_PLACE = "the key is not the right one of this number, or its bytes, its place or its segment's name were changed"
 
 _Payload = TypeVar("_Payload", bytes, bytes | memoryview)
@@ -307,3 +316,134 @@ def event_of(payload: bytes | memoryview) -> bytes:
         hint = f"{RESTORE}."
         raise FrameCorrupt(f"its event is encrypted and does not authenticate: {_OTHER_PLACE}", hint=hint)
     return bytes(payload[len(_PREFIX) : -_TAG])
+
+
+def sealer_of(
+    head: Header, read: Callable[[int, int], bytes], name: str | None, *, max_size: int
+) -> Stream | Frames | None:
+    """Return what encrypts and decrypts a segment's file, with the keys of this process; None if it is plain.
+
+    `read` returns bytes of the file by position and size; `name`, of the segment, is compared with the header if known.
+    Raises AuthenticationFailed if no key fits, or it is another segment's file; ConfigError; or KeyMissing in counter
+    mode. With GCM the first frame shows which key is needed.
+    """
+    if not head.encrypted:
+        return None
+    check_installed()
+    ring = keys.current()
+    if head.version != ONDISK:
+        return stream_of(ring, head.iv, head.size, read, compressed=head.compressed, max_size=max_size)
+    digest = head.digest if name is None else digest_of(name.rpartition(".")[0])
+    if digest != head.digest != UNKNOWN:
+        hint = "Give the file its name back, or restore the segment from a backup."
+        raise AuthenticationFailed("it is the file of another segment, with another name", hint=hint)
+    return Frames(ring, head.iv, digest, head.size)
+
+
+def opened(file: SegmentFile, head: Header, *, max_size: int) -> tuple[SegmentFile, Frames | None]:
+    """Return a segment's file as if it were not encrypted in counter mode; and what decrypts each frame, with GCM."""
+    sealer = sealer_of(head, file.read, None, max_size=max_size)
+    return (DecryptedFile(file, sealer), None) if isinstance(sealer, Stream) else (file, sealer)
+
+
+def decrypted(stream: Readable, head: Header, *, max_size: int) -> tuple[Readable, Frames | None]:
+    """Do the same as `opened` with a stream, which begins after the header. Memory: one frame, to find the key."""
+    if not head.encrypted:
+        return stream, None
+    held = b""
+
+    def read(position: int, size: int) -> bytes:
+        nonlocal held
+        end = position - head.size + size
+        while len(held) < end and (more := stream.read(end - len(held))):
+            held += more
+        return held[position - head.size : end]
+
+    sealer = sealer_of(head, read, None, max_size=max_size)
+    stream = Chained(held, stream)
+    return (_DecryptedStream(stream, sealer), None) if isinstance(sealer, Stream) else (stream, sealer)
+
+
+class DecryptedFile:
+    def __init__(self, file: SegmentFile, sealer: Sealer) -> None:
+        self._file = file
+        self._sealer = sealer
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def read(self, position: int, size: int, /) -> bytes:
+        return self._sealer.unseal(position, self._file.read(position, size))
+
+    def read_into(self, position: int, buffer: memoryview, /) -> int:
+        content = self.read(position, len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+
+class _DecryptedStream:
+    """The bytes of a stream that is encrypted in counter mode, from after the header on."""
+
+    def __init__(self, stream: Readable, key: Stream) -> None:
+        self._stream = stream
+        self._update = key.running()
+
+    def read(self, size: int, /) -> bytes:
+        return self._update(self._stream.read(size))
+
+
+def stream_of(
+    ring: KeyRing, iv: bytes, begin: int, read: Callable[[int, int], bytes], *, compressed: bool, max_size: int
+) -> Stream:
+    """Return the stream of a segment of Beats, which names no key: each is tried; or raise. Memory: one frame."""
+    streams = [Stream(key.secret, iv, begin) for key in ring.of_size(AES_128)]
+    size, stored = _PIECE, read(begin, _PIECE)
+    if not stored:
+        return streams[0]
+    candidates = streams
+    while candidates:
+        undecided = []
+        for stream in candidates:
+            is_right = _fits(stream.unseal(begin, stored), compressed=compressed, max_size=max_size)
+            if is_right:
+                return stream
+            if is_right is None:
+                undecided.append(stream)
+        if len(stored) < size or size > max_size + frame.OVERHEAD:
+            break
+        size *= 4
+        candidates, stored = undecided, read(begin, size)
+    for stream in () if compressed else streams:
+        if _has_frame(stream.unseal(begin, stored[:_PIECE])):
+            return stream
+    number = f"none of the {len(streams)} keys" if len(streams) > 1 else "the only key"
+    hint = "Add the right key. A file whose beginning is damaged fails in the same way: restore it from a backup."
+    verb = "fits" if len(streams) > 1 else "does not fit"
+    raise AuthenticationFailed(f"{number} of {AES_128} bytes in {ring.source} {verb}", hint=hint)
+
+
+def _fits(plain: bytes, *, compressed: bool, max_size: int) -> bool | None:
+    """Return whether bytes can be the beginning of a segment's data; None if more of them are needed."""
+    if begins_frame(plain[:BEGIN_SIZE]):
+        return True  # a draft does not say that it is compressed
+    if compressed:
+        return False
+    if any(known in plain[:_PIECE] for known in _KNOWN):
+        return True
+    at = 0
+    while frame.OVERHEAD < (size := frame.length(plain[at : at + 4])) <= max_size:
+        if at + size > len(plain):
+            return None
+        if frame.is_whole(plain, at, max_size):
+            return True
+        if not frame.has_two_lengths(memoryview(plain)[at:], max_size):
+            return False
+        at += size  # of a damaged frame only the payload is wrong
+    return False
+
+
+def _has_frame(plain: bytes) -> bool:
+    """Return whether a whole frame begins anywhere in bytes whose first length is damaged."""
+    whole = memoryview(plain)
+    places = range(len(plain) - frame.OVERHEAD)
+    return any(frame.has_two_lengths(whole[at:], len(plain)) and frame.is_whole(plain, at, len(plain)) for at in places)

@@ -102,7 +102,6 @@ class Header:
 
     @property
     def counted(self) -> bool:
-        """Whether it has a frame count."""
         return self.version != 0 and not self.draft
 
     @property

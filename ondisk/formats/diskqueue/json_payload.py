@@ -115,7 +115,6 @@ def _check(content: dict[str, Any]) -> None:
 
 
 def decode_one(payload: Buffer, max_depth: int) -> Event:
-    """Return the event in one payload."""
     if len(payload) > MAX_ITEMS:
         _check_count(bytes(payload))
     event = event_in(_loads(payload))

@@ -32,8 +32,6 @@ _CHUNK = 512  # payloads that are encoded or decoded together
 
 
 class Kind(Enum):
-    """How events are stored in payloads."""
-
     CBOR = "CBOR"
     JSON = "JSON"
     PROTOBUF = "protobuf"

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar
 
@@ -34,20 +33,18 @@ from ondisk.formats.base import (
     Loaded,
     Readable,
     is_zeros,
+    sifted,
 )
-from ondisk.formats.diskqueue import blocks, cbor_payload, drafts, edges, encryption, header, key_search, payload
-from ondisk.formats.diskqueue.frame_reader import FrameReader
-from ondisk.formats.diskqueue.parse import Place, batches
+from ondisk.formats.diskqueue import blocks, cbor_payload, drafts, edges, encryption, header, payload
+from ondisk.formats.diskqueue.frame_reader import FrameReader, Place, batches
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.metadata import Declared, OncePerMapping, without
 from ondisk.frame import Scan
 from ondisk.segment import Block, Damage, End, Laid, Patch, ScanResult, Sealer, SegmentFile
 from ondisk.step import inner_of
 
-_ENCODED = 128  # data encoded together after one of a larger number was refused
 _NANOSECONDS = 1000  # in a microsecond
 _NOTHING = None, None
-_PASSED = 100_000  # limit for damaged places to skip in one file
 _MAX_COUNT = 2**32 - 1
 
 
@@ -112,7 +109,7 @@ class Seg(Format, JoinsParts):
 
         found = self._header_in(head, read)
         rest = Chained(head[found.size :], stream)
-        plain, opener = key_search.decrypted(rest, found, max_size=self.config.max_datum_size)
+        plain, opener = encryption.decrypted(rest, found, max_size=self.config.max_datum_size)
         if found.draft:
             begin = _read(plain, blocks.BEGIN_SIZE)
             found, plain = drafts.with_stream(found, begin), Chained(begin, plain)
@@ -138,43 +135,34 @@ class Seg(Format, JoinsParts):
         if head.version == 0 and not edges.has_json(file):
             yield ScanResult(damage=[Damage(0, file.size(), edges.NO_JSON)])
             return
-        kept: list[Block] = []
-        limit = self.config.max_datum_size
-        file, opener = key_search.opened(file, head, max_size=limit)
+        limit, most = self.config.max_datum_size, BATCH_BYTES + self.config.max_datum_size
+        file, opener = encryption.opened(file, head, max_size=limit)
         head = drafts.with_stream(head, file.read(head.size, blocks.BEGIN_SIZE))
-        stream = FileStream(file, head.size)
-        frames = FrameReader(
-            stream, head, max_size=limit, position=head.size, offset=head.size, found=kept, opener=opener
-        )
-        end = End(head.size, head.size, 0, head.compressed, head.kind)
+        stream, size = FileStream(file, head.size), head.size
+        frames = FrameReader(stream, head, max_size=limit, position=size, offset=size, keeps_blocks=True, opener=opener)
+        end = End(size, size, 0, head.compressed, head.kind)
         damage: list[Damage] = []
-        last = passed = 0
-        is_whole = True
+        last, is_whole = 0, True  # if not whole, nothing of the rest is cut off
         kinds: set[payload.Kind | None] = {payload.Kind.of(head)}
-        while True:
-            for scanned in frames:
-                read = [block for block in kept if block.offset < frames.offset]
-                del kept[: len(read)]
-                last = max([last, *(block.position for block in read)])
-                end = end._replace(size=frames.position() or end.size, length=frames.offset, count=frames.count)
-                kinds |= payload.kinds_in(scanned.payloads) - {None}
-                found = self._found(scanned, read, damage, end)
-                found.in_place = _is_in_place(frames, head)
-                found.foreign = not found.in_place
-                yield found
-                damage = []
-            if frames.damage is None:
-                break
-            left = file.size() - end.size
-            offset, reason = frames.damage.offset, frames.damage.reason
-            skipped = frames.skip() if passed < _PASSED else 0
-            if not skipped and left <= limit + BATCH_BYTES and edges.is_torn(frames, file, limit + BATCH_BYTES):
-                break
-            passed += 1
-            damage.append(Damage(offset, skipped or frames.left(), reason))
-            if not skipped:
-                is_whole = False  # so that nothing of the rest is cut off
-                break
+
+        def is_end(fault: frame.Fault) -> bool:
+            nonlocal is_whole
+            is_whole = file.size() - end.size <= most and edges.is_torn(frames, file, most)
+            return is_whole
+
+        for scanned in frames.with_damage(is_end):
+            if isinstance(scanned, Damage):
+                damage.append(scanned)
+                continue
+            read = frames.take_blocks()
+            last = max([last, *(block.position for block in read)])
+            end = end._replace(size=frames.position() or end.size, length=frames.offset, count=frames.count)
+            kinds |= payload.kinds_in(scanned.payloads) - {None}
+            found = self._found(scanned, read, damage, end)
+            found.in_place = frames.in_place
+            found.foreign = not found.in_place
+            yield found
+            damage = []
         size = frames.sealed_at or frames.position() or end.size
         end = end._replace(size=size if is_whole else file.size(), length=frames.offset, count=frames.count)
         if not head.compressed:
@@ -185,9 +173,8 @@ class Seg(Format, JoinsParts):
             or len(kinds) > 1
             or (head.compressed and not (frames.continuable or last < (frames.sealed_at or 0)))
         )
-        missing = max(0, head.frame_count - frames.count - passed)
-        read = [block for block in kept if block.offset < frames.offset]
-        in_place = _is_in_place(frames, head)
+        missing = max(0, head.frame_count - frames.count - frames.passed)
+        read, in_place = frames.take_blocks(), frames.in_place
         yield ScanResult(blocks=read, damage=damage, end=end, foreign=foreign, in_place=in_place, missing=missing)
 
     def is_empty(self, file: SegmentFile) -> bool:
@@ -207,14 +194,14 @@ class Seg(Format, JoinsParts):
             head = drafts.header_of(file.read(0, header.MAX_SIZE), file.read, max_size=limit)
         except (InvalidInput, SegmentCorrupt):
             return None  # whoever reads its data reports what is wrong
-        sealer = key_search.sealer_of(head, file.read, inner_of(name), max_size=limit)
+        sealer = encryption.sealer_of(head, file.read, inner_of(name), max_size=limit)
         if end is not None and isinstance(sealer, encryption.Frames):
             sealer.check_key(file.read, end.size, max_size=limit)
         return sealer
 
     def new_sealer(self, begun: bytes, name: str) -> Sealer | None:
         head = header.Header.parse(begun)
-        return key_search.sealer_of(head, lambda _position, _size: b"", inner_of(name), max_size=0)
+        return encryption.sealer_of(head, lambda _position, _size: b"", inner_of(name), max_size=0)
 
     def begin_staged(self) -> tuple[bytes, Sealer | None]:
         if self.config.encryption == "none":
@@ -255,22 +242,20 @@ class Seg(Format, JoinsParts):
         return blocks.END_MARK if is_ended else b""
 
     def encode(self, data: Sequence[Datum]) -> Batch:
-        try:
-            return self._encode(data)
-        except InvalidInput:
-            pass
-        batch = Batch()
-        for begin in range(0, len(data), _ENCODED):
-            batch.extend(self._encode_with_care(data[begin : begin + _ENCODED]))
-        return batch
+        reftimes = [(datum.reftime - EPOCH) // MICROSECOND for datum in data]
+        return self.encode_columns(reftimes, [datum.metadata for datum in data], [datum.data for datum in data])
 
     def encode_columns(
         self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], data: Sequence[Any]
     ) -> Batch:
-        try:
-            return self._encode_columns([*reftimes], metadata, data)
-        except InvalidInput:
-            return super().encode_columns(reftimes, metadata, data)
+        def encoded(some: slice) -> Batch:
+            given, times = metadata[some], [*reftimes[some]]
+            canonical = self._declared.of(given, from_frame=False)
+            stamps, depth = [reftime * _NANOSECONDS for reftime in times], self.config.max_depth
+            payloads = payload.encode(stamps, given, data[some], kind=self._kind, max_depth=depth)
+            return Batch(times, canonical, self._framed(payloads))
+
+        return sifted(encoded, slice(0, len(data)))
 
     def content_part(self, key: str, value: Any) -> bytes:
         return cbor_payload.field_part(key, value, self.config.max_depth)
@@ -328,15 +313,11 @@ class Seg(Format, JoinsParts):
         return frame.encode(list(map(bytes, encryption.events_of(frame.decode_many(payloads)))))
 
     def received(self, payloads: Sequence[bytes], beside: Sequence[bytes]) -> Batch:
-        try:
-            return self._imported([*payloads], frame.decode_many(payloads), is_new=False, max_depth=MAX_DEPTH)
-        except (FrameCorrupt, InvalidInput) as error:
-            if len(payloads) == 1:
-                return Batch(refused=[(0, error.message)])
-        batch, half = Batch(), len(payloads) // 2
-        for some in (payloads[:half], payloads[half:]):
-            batch.extend(self.received(some, beside))
-        return batch
+        def imported(some: slice) -> Batch:
+            frames = [*payloads[some]]
+            return self._imported(frames, frame.decode_many(frames), is_new=False, max_depth=MAX_DEPTH)
+
+        return sifted(imported, slice(0, len(payloads)))
 
     def begin(self) -> Laid:
         return edges.begun(self._header)
@@ -390,15 +371,8 @@ class Seg(Format, JoinsParts):
         else:
             found = edges.header_of(file)
             before, position, offset = b"", found.size, found.size
-        kept: list[Block] = []
-        frames = FrameReader(
-            Chained(before, FileStream(file, position)),
-            found,
-            max_size=limit,
-            position=position - len(before),
-            offset=offset,
-            found=kept,
-        )
+        stream, position = Chained(before, FileStream(file, position)), position - len(before)
+        frames = FrameReader(stream, found, max_size=limit, position=position, offset=offset, keeps_blocks=True)
         for _ in frames:
             pass
         sealed = frames.sealed_at
@@ -414,11 +388,10 @@ class Seg(Format, JoinsParts):
         if new_end is None:
             reason = "its LZ4 frame cannot be continued before a repack: it is sealed, or not written by ondisk"
             raise StateError(reason, hint="`ondisk check` reports whether fix or repack rewrites it.")
-        kept = [block for block in kept if block.offset < frames.offset]
         # A higher count in the header may prove that frames are lost. A fix reports them; an append must not hide them.
         written = file.read(header.COUNT_OFFSET, header.COUNT.size) if found.counted else b""
         count = max(end.count + frames.count, int.from_bytes(written, "little"))
-        return Laid(b"", End(new_end, frames.offset, count, found.compressed, found.kind), kept)
+        return Laid(b"", End(new_end, frames.offset, count, found.compressed, found.kind), frames.take_blocks())
 
     def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
         laid: list[Block] = []
@@ -446,15 +419,14 @@ class Seg(Format, JoinsParts):
     def add(self, batch: Batch, scanned: Scan, begin: int, end: int) -> int:
         """Add frames to a batch and return their size in bytes. Only frames without a valid event are refused."""
         frames, payloads = scanned.frames(begin, end), scanned.payloads[begin:end]
-        imported = partial(self._imported, is_new=scanned.decrypted, max_depth=self.config.max_depth)
-        try:
-            batch.extend(imported(frames, payloads))
-        except (FrameCorrupt, InvalidInput):
-            for offset, each, content in zip(scanned.offsets[begin:end], frames, payloads, strict=True):
-                try:
-                    batch.extend(imported([each], [content]))
-                except (FrameCorrupt, InvalidInput) as error:
-                    batch.refused.append((len(batch), f"frame at byte {offset}: {error.message}"))
+        is_new, depth = scanned.decrypted, self.config.max_depth
+
+        def imported(some: slice) -> Batch:
+            return self._imported(frames[some], payloads[some], is_new=is_new, max_depth=depth)
+
+        batch.extend(
+            sifted(imported, slice(0, len(frames)), lambda at: f"frame at byte {scanned.offsets[begin + at]}: ")
+        )
         return sum(map(len, frames))
 
     def _imported(
@@ -472,9 +444,7 @@ class Seg(Format, JoinsParts):
 
     def _framed(self, payloads: Sequence[bytes]) -> list[bytes]:
         frames = _framed(payloads, self._header)
-        longest = max(map(len, frames), default=0)
-        if longest > self.config.max_datum_size:
-            raise InvalidInput(f"{longest} bytes are more than max_datum_size, {self.config.max_datum_size}")
+        self.check_size(max(frames, key=len, default=b""))
         return frames
 
     def _found(self, scanned: Scan, read: list[Block], damage: list[Damage], end: End) -> ScanResult:
@@ -505,28 +475,6 @@ class Seg(Format, JoinsParts):
             found.metadata.append(metadata)
         return found
 
-    def _encode(self, data: Sequence[Datum]) -> Batch:
-        reftimes = [(datum.reftime - EPOCH) // MICROSECOND for datum in data]
-        return self._encode_columns(reftimes, [datum.metadata for datum in data], [datum.data for datum in data])
-
-    def _encode_columns(self, reftimes: list[int], given: Sequence[Mapping[str, Any]], data: Sequence[Any]) -> Batch:
-        metadata = self._declared.of(given, from_frame=False)
-        timestamps = [reftime * _NANOSECONDS for reftime in reftimes]
-        frames = self._framed(payload.encode(timestamps, given, data, kind=self._kind, max_depth=self.config.max_depth))
-        return Batch(reftimes, metadata, frames)
-
-    def _encode_with_care(self, data: Sequence[Datum]) -> Batch:
-        """Encode data together, or one by one if one of them is refused."""
-        try:
-            return self._encode(data)
-        except InvalidInput as error:
-            if len(data) == 1:
-                return Batch(refused=[(0, error.message)])
-        batch = Batch()
-        for datum in data:
-            batch.extend(self._encode_with_care([datum]))
-        return batch
-
     def _event(self, stored: bytes) -> Event:
         try:
             return payload.decode_one(frame.decode(stored), max_depth=MAX_DEPTH)
@@ -546,17 +494,11 @@ class SegDraft(Seg):
         return header.Header.parse(head, draft=True)
 
 
-def _is_in_place(frames: FrameReader, head: header.Header) -> bool:
-    """Return whether the data that were read can be read in place; in a draft, each event may be LZ4 of its own."""
-    return frames.in_place and (head.compressed or not head.draft)
-
-
 def _framed(payloads: Sequence[bytes], chosen: header.Header) -> list[bytes]:
     return frame.encode(encryption.sealable(payloads) if chosen.version == header.ONDISK else payloads)
 
 
 def _corrupt(error: FrameCorrupt | InvalidInput) -> FrameCorrupt:
-    """Return any error about stored bytes as FrameCorrupt."""
     return FrameCorrupt(error.message, hint=error.hint, position=error.context.get("position", 0))
 
 

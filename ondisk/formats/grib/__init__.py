@@ -66,18 +66,11 @@ class Grib(Messages):
 
     def read(self, message: bytes) -> tuple[int, Content]:
         try:
-            if message[7] == 1:
-                product, grid = edition1.sections(message)
-                key, time = edition1.key_and_time(product)
-                key += grid
-                reftime = self._times.get(time) or self._reftime(time, edition1.date_of(time))
-                content = self._contents.get(key)
-                return reftime, content or self._kept(key, edition1.read(product, grid))
-            parts = edition2.sections(message)
-            key, time = edition2.key_and_time(message, parts)
-            reftime = self._times.get(time) or self._reftime(time, edition2.date_of(time))
-            content = self._contents.get(key)
-            return reftime, content or self._kept(key, edition2.read(message[6], parts))
+            edition: Any = edition1 if message[7] == 1 else edition2
+            parts = edition.sections(message)
+            key, time = edition.key_and_time(parts)
+            reftime = self._times.get(time) or self._reftime(time, edition.date_of(time))
+            return reftime, self._contents.get(key) or self._kept(key, edition.read(parts))
         except (IndexError, struct.error):
             raise InvalidInput("a section is too short") from None
 

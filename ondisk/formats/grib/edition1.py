@@ -97,17 +97,18 @@ def sections(message: bytes) -> tuple[bytes, bytes]:
     return message[_BEGIN:end], message[end : end + size]
 
 
-def key_and_time(product: bytes) -> tuple[bytes, bytes]:
-    """Return what in section 1 identifies a message beside its date, and the octets of its time."""
-    time = product[12:17] + product[24:25]
-    return product[3:12] + product[15:24] + product[25:], time
+def key_and_time(parts: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """Return what identifies a message beside its date, and the octets of its time."""
+    product, grid = parts
+    return product[3:12] + product[15:24] + product[25:] + grid, product[12:17] + product[24:25]
 
 
 def date_of(time: bytes) -> tuple[int, int, int, int, int, int]:
     return (time[5] - 1) * 100 + time[0], time[1], time[2], time[3], time[4], 0
 
 
-def read(product: bytes, grid: bytes) -> dict[str, Any]:
+def read(parts: tuple[bytes, bytes]) -> dict[str, Any]:
+    product, grid = parts
     centre, table, parameter, subcentre = product[4], product[3], product[8], product[25]
     found: dict[str, Any] = {
         "run": f"MINUTE,{product[15]:02}:{product[16]:02}",

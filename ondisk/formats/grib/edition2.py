@@ -54,8 +54,8 @@ def size_of(window: bytes, at: int) -> int:
 
 
 def sections(message: bytes) -> list[bytes]:
-    """Return the first sections 1 to 4 of a message, each at its number; empty at 0, and at 2 if there is none."""
-    found = [b""] * 5
+    """Return the discipline and the first sections 1 to 4, each at its number; empty at 2 if there is none."""
+    found = [message[6:7], b"", b"", b"", b""]
     at, end = _HEAD, len(message) - 4
     while at + 5 <= end:
         size, number = four(message, at + 1), message[at + 4]
@@ -83,10 +83,10 @@ def has_several(message: bytes) -> bool:
     return False
 
 
-def key_and_time(message: bytes, parts: list[bytes]) -> tuple[bytes, bytes]:
+def key_and_time(parts: list[bytes]) -> tuple[bytes, bytes]:
     """Return what identifies a message beside its date, and the octets of its time."""
-    _, identification, local, grid, product = parts
-    begin = message[6:7] + identification[5:12] + identification[16:18] + identification[19:]
+    discipline, identification, local, grid, product = parts
+    begin = discipline + identification[5:12] + identification[16:18] + identification[19:]
     return b"".join((begin, local, grid, product)), identification[12:19]
 
 
@@ -94,9 +94,9 @@ def date_of(time: bytes) -> tuple[int, int, int, int, int, int]:
     return time[0] << 8 | time[1], time[2], time[3], time[4], time[5], time[6]
 
 
-def read(discipline: int, parts: list[bytes]) -> dict[str, Any]:
+def read(parts: list[bytes]) -> dict[str, Any]:
     """Return the items and numbers of a message; raise InvalidInput if section 4 is shorter than its template."""
-    _, identification, local, grid, product = parts
+    [discipline], identification, local, grid, product = parts
     centre, subcentre, kind = two(identification, 6), two(identification, 8), identification[20]
     tables, local_tables = identification[9], identification[10]
     found: dict[str, Any] = {

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ondisk import Datum, frame
 from ondisk.errors import InvalidInput
-from ondisk.formats.diskqueue import blocks, frame_reader, seg
+from ondisk.formats.diskqueue import blocks, frame_reader
 from ondisk.formats.diskqueue.cbor_payload import FIRST_KEY
 from ondisk.segment import End
 
@@ -330,7 +330,7 @@ def test_where_damage_is_skipped_the_end_is_that_of_the_file(compression):
 
 @pytest.mark.check
 def test_what_is_left_after_too_much_damage_is_counted_without_memory_for_each_block(monkeypatch):
-    monkeypatch.setattr(seg, "_PASSED", 0)
+    monkeypatch.setattr(frame_reader, "_PASSED", 0)
     content, frames, places = written("lz4", some(), together=2)
     (tiny,) = blocks.pack([b"\xa4"], 12)
     count = 90_000

@@ -20,9 +20,8 @@ from ondisk.config import DatasetConfig
 from ondisk.errors import AuthenticationFailed, FrameCorrupt, InvalidInput, KeyMissing, OndiskError
 from ondisk.formats import find
 from ondisk.formats.diskqueue import encryption
-from ondisk.formats.diskqueue.encryption import Frames, Stream, digest_of, file_key, sealable
+from ondisk.formats.diskqueue.encryption import Frames, Stream, digest_of, file_key, sealable, stream_of
 from ondisk.formats.diskqueue.header import Header
-from ondisk.formats.diskqueue.key_search import stream_of
 from ondisk.keys import Key, KeyRing
 from ondisk.segment import End
 from ondisk.step import Step

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ondisk.config import DatasetConfig
 from ondisk.formats.diskqueue import header
-from ondisk.formats.diskqueue.parse import Place, batches, walk
+from ondisk.formats.diskqueue.frame_reader import Place, batches, walk
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.diskqueue.seg import Seg
 
