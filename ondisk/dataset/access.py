@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.layout import (
@@ -35,6 +35,9 @@ from ondisk.segments.places import twins
 
 if TYPE_CHECKING:
     from ondisk.index.transaction import Transaction
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _BY_USERS = ("append", "delete", "ack")
 """The verbs with which users change data."""
@@ -343,6 +346,11 @@ class Access:
         if has_long_log(self.directory) is not None:  # a killed process has left it; a running one cuts it itself
             with self._threads, contextlib.suppress(LockError), self._lock.hold("open", timeout=0):
                 self._current_to_write().connections.shrink_log()
+
+    def ask(self, question: Callable[Concatenate[Snapshot, P], T], *args: P.args, **options: P.kwargs) -> T:
+        """Return what a function reads in a snapshot of its own, which is its first argument."""
+        with self.current().index.snapshot() as snapshot:
+            return question(snapshot, *args, **options)
 
     def finish_moves(self) -> None:
         """Take their names away from segments that were moved to another folder; after a crash, or to forget them."""
