@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.layout import (
@@ -36,6 +36,9 @@ from ondisk.segments.places import twins
 if TYPE_CHECKING:
     from ondisk.index.transaction import Transaction
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _BY_USERS = ("append", "delete", "ack")
 """The verbs with which users change data."""
 _WAITING, _LEAST = 10_000, 1_000
@@ -52,12 +55,14 @@ class Opened(NamedTuple):
 
 
 class Remembered:
-    """What maintenance remembers for as long as a dataset is open."""
+    """What is remembered for as long as a dataset is open: for maintenance, and for later commits."""
 
     def __init__(self, *, keeps_replaced: bool) -> None:
         self.keeps_replaced = keeps_replaced  # what is replaced or dropped stays readable for `keep_replaced`
         # when maintenance read the time of the last commit (monotonic seconds), and what it was
         self.last_commit: tuple[float, int] | None = None
+        self.unclean: set[str] = set()  # segments with other generations on disk
+        self.waiting: int | None = None  # data in the index's log and not yet in its main file; None: no commit yet
 
 
 class _Usable:
@@ -99,14 +104,6 @@ class _Usable:
             )
 
 
-class _Later:
-    """What is left for a later commit."""
-
-    def __init__(self) -> None:
-        self.unclean: set[str] = set()  # segments with other generations on disk
-        self.waiting: int | None = None  # data in the index's log and not yet in its main file; None: no commit yet
-
-
 class Access:
     """What `Dataset` and maintenance use to read and write. Threads may share it; a forked child may not use it."""
 
@@ -122,14 +119,13 @@ class Access:
         self.config = config  # the configuration in `dataset.toml`
         self.read_only = read_only  # True if nothing may be written
         self.connect = connect  # connects readers to the index
-        self.remembered = Remembered(keeps_replaced=config.keep_seconds > 0)  # by maintenance
+        self.remembered = Remembered(keeps_replaced=config.keep_seconds > 0)
         self._lock = WritersLock(directory, config.lock_timeout)
         self._tide = Tide(directory)
         self._threads = threading.RLock()
         self._opened: Opened | None = None
         self._usable = _Usable(directory.path)
         self._formats: dict[str, Format] = {}
-        self._later = _Later()
 
     @property
     def path(self) -> Path:
@@ -138,8 +134,8 @@ class Access:
     def close(self) -> None:
         """Close files and connections. A running query ends with an error."""
         with self._threads:
-            has_written = self._later.waiting is not None and self._usable.is_writable
-            if has_written and not self._usable.is_closed and (self._later.waiting or is_long(self.directory)):
+            has_written = self.remembered.waiting is not None and self._usable.is_writable
+            if has_written and not self._usable.is_closed and (self.remembered.waiting or is_long(self.directory)):
                 self._empty_log()
             self._usable.is_closed = True
             self._drop(queries=True)
@@ -175,7 +171,7 @@ class Access:
                                 yield transaction
                             finally:
                                 if transaction.is_committed:
-                                    self._later.waiting = waiting
+                                    self.remembered.waiting = waiting
                     except DiskFull as error:
                         if self._opened is not None:
                             self._opened.index.connections.shrink_log()
@@ -210,9 +206,9 @@ class Access:
 
     def _waiting_with(self, adds: int) -> int:
         """Return how many data wait in the log when an append has added some; 0 if they may not, as the first ones."""
-        together = (_WAITING if self._later.waiting is None else self._later.waiting) + max(adds, _LEAST)
+        together = (_WAITING if self.remembered.waiting is None else self.remembered.waiting) + max(adds, _LEAST)
         is_little = adds > 0 and together <= _WAITING
-        return together if is_little and not self._later.unclean and self.directory.free_space() > _PLENTY else 0
+        return together if is_little and not self.remembered.unclean and self.directory.free_space() > _PLENTY else 0
 
     @contextlib.contextmanager
     def locked(self, verb: str, timeout: float | None = None) -> Iterator[None]:
@@ -229,7 +225,7 @@ class Access:
 
     def clean_up_later(self, name: str) -> None:
         """Remember that a segment has other generations on disk, until a commit after which nobody needs them."""
-        self._later.unclean.add(name)
+        self.remembered.unclean.add(name)
 
     def needs_check(self) -> bool:
         """Return whether the index may not know all data: it was lost or exchanged, or the sentinel exists."""
@@ -266,7 +262,7 @@ class Access:
                 stack.enter_context(self._lock.hold("append", timeout=0))
             except OndiskError:
                 return
-            self._later.waiting = 0
+            self.remembered.waiting = 0
             try:
                 if self._exchanged() is None and not self._lock.was_killed and opened.index.connections.checkpoint():
                     if (state := self._state()) is not None:
@@ -308,15 +304,16 @@ class Access:
             self._drop(queries=False)
             separate(self.directory, self.config)
         index = self.current().index
-        if index.missing:
-            self._replace_lost_index()
-            index = self.current().index
-        elif not index.is_built_for(self.config):
+        if index.missing and not self.has_sentinel():
+            self.directory.write_new(SENTINEL, SENTINEL_TEXT)
+        if index.missing or not index.is_built_for(self.config):
             with index.snapshot() as snapshot:
                 touched = snapshot.dataset()["seq"] > 0
             if touched:
                 raise index.built_for_another(self.config)
-            Index.create(self.directory, self.config, last_generation(self.directory))
+            generation, mark = last_generation(self.directory), tide.read(self.directory)
+            last = (generation, 0) if mark is None else (max(generation, mark.generation), mark.seq)
+            Index.create(self.directory, self.config, *last)
             index = self.current().index
         index.connections.writer()  # switches a new index to WAL mode, which is not possible while somebody reads it
         if self._lock.was_killed:  # the log of the index may end with a commit that is not durable
@@ -349,6 +346,11 @@ class Access:
         if has_long_log(self.directory) is not None:  # a killed process has left it; a running one cuts it itself
             with self._threads, contextlib.suppress(LockError), self._lock.hold("open", timeout=0):
                 self._current_to_write().connections.shrink_log()
+
+    def ask(self, question: Callable[Concatenate[Snapshot, P], T], *args: P.args, **options: P.kwargs) -> T:
+        """Return what a function reads in a snapshot of its own, which is its first argument."""
+        with self.current().index.snapshot() as snapshot:
+            return question(snapshot, *args, **options)
 
     def finish_moves(self) -> None:
         """Take their names away from segments that were moved to another folder; after a crash, or to forget them."""
@@ -397,7 +399,7 @@ class Access:
         left = left_behind(self.directory)
         if not left:
             return
-        self._later.unclean.update(left)
+        self.remembered.unclean.update(left)
         with self._threads, contextlib.suppress(LockError, DiskFull), self._lock.hold("open", timeout=0):
             index = self._current_to_write()  # settles the log: a commit that a crash left there may need these files
             self._clean_up(left_behind(self.directory), has_no_older_readers=index.connections.checkpoint())
@@ -405,9 +407,8 @@ class Access:
     def _clean_up_after_commit(self) -> None:
         """Clean up after a commit. The commit is done, so an error here is raised by the next write."""
         try:
-            self._clean_up(
-                {name: generations_of(self.directory, name) for name in self._later.unclean}, has_no_older_readers=True
-            )
+            left = {name: generations_of(self.directory, name) for name in self.remembered.unclean}
+            self._clean_up(left, has_no_older_readers=True)
         except DurabilityLost as error:
             self._usable.failed = error
         except OndiskError:
@@ -432,18 +433,9 @@ class Access:
             for generation in set(left[name]).difference(needed):
                 opened.reader.forget(generation)
             if needed:
-                self._later.unclean.add(name)
+                self.remembered.unclean.add(name)
             else:
-                self._later.unclean.discard(name)
-
-    def _replace_lost_index(self) -> None:
-        """Replace a lost index with an empty one that continues after the tide mark; create the sentinel first."""
-        if not self.has_sentinel():
-            self.directory.write_new(SENTINEL, SENTINEL_TEXT)
-        generation, seq = last_generation(self.directory), 0
-        if (mark := tide.read(self.directory)) is not None:
-            generation, seq = max(generation, mark.generation), max(seq, mark.seq)
-        Index.create(self.directory, self.config, generation, seq)
+                self.remembered.unclean.discard(name)
 
     def _drop(self, *, queries: bool) -> None:
         if self._opened is not None:

@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -47,23 +47,19 @@ class Counters:
         self.seq = max(self.seq, seq)
 
 
-class _Around:
-    """What others want to be done around a change: `undo` without a commit, `at_end` in any case, `after` a commit."""
-
-    def __init__(self) -> None:
-        self.undo, self.at_end = contextlib.ExitStack(), contextlib.ExitStack()
-        self.after: list[Callable[[], object]] = []
-
-
 @dataclass(slots=True)
 class _Commit:
-    """How far the commit of a change is.
+    """How far the commit of a change is, and what others want to be done around it.
 
     Attributes:
+        undo, at_end, after: what is done without a commit, in any case, and after a commit.
         is_tried: it may have reached the disk even if it failed, so the bytes that it points to must stay.
         has_no_older_readers: nobody reads an older snapshot any more.
     """
 
+    undo: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    at_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    after: list[Callable[[], object]] = field(default_factory=list)
     is_tried: bool = False
     is_durable: bool = False
     has_no_older_readers: bool = False
@@ -89,7 +85,6 @@ class AtomicChange:
         self._lazy = lazy
         self._tide = tide
         self._commit = _Commit()
-        self._around = _Around()
         self._attached: list[str] = []
 
     @property
@@ -131,9 +126,9 @@ class AtomicChange:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            with self._around.at_end:
+            with self._commit.at_end:
                 if not self._commit.is_tried:
-                    self._around.undo.close()
+                    self._commit.undo.close()
         finally:  # whatever an undo raises: an open transaction would block all writers, and its ids would be reused
             self._roll_back()
             self._detach()
@@ -158,11 +153,11 @@ class AtomicChange:
             with contextlib.suppress(OSError, OndiskError):
                 undo()
 
-        self._around.undo.callback(undo_quietly)
+        self._commit.undo.callback(undo_quietly)
 
     def at_end(self, do: Callable[[], object]) -> None:
         """Call `do` when the transaction ends, in any way; after the undoing."""
-        self._around.at_end.callback(do)
+        self._commit.at_end.callback(do)
 
     def after_commit(self, do: Callable[[], object]) -> None:
         """Call `do` after the commit, in the order of these calls.
@@ -170,7 +165,7 @@ class AtomicChange:
         Skipped when the checkpoint after the commit failed: then the disk is not to be trusted, and nothing more is
         written. The next opening for writing does what was skipped. An error of `do` undoes nothing.
         """
-        self._around.after.append(do)
+        self._commit.after.append(do)
 
     def attach(self, path: str) -> str:
         """Attach a SQLite file that nobody writes to, until the transaction ends, and return its name in SQL."""
@@ -305,7 +300,7 @@ class AtomicChange:
             if isinstance(error, StorageError) and commit.is_tried and not isinstance(error, DurabilityLost):
                 raise DurabilityLost(error.message, hint=error.hint, **error.context) from error
             raise
-        if not self._lazy or self._around.after:
+        if not self._lazy or self._commit.after:
             try:
                 commit.has_no_older_readers = self._index.connections.checkpoint()
             except OndiskError as error:
@@ -317,7 +312,7 @@ class AtomicChange:
             self._tide.committed(
                 (counters.uuid, counters.seq, counters.generation), is_moved=commit.has_no_older_readers
             )
-        for do in self._around.after:
+        for do in self._commit.after:
             do()
 
     def _complete(self) -> None:

@@ -365,14 +365,18 @@ def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
     try:
         copy_index(directory, source, _BEFORE).close()
         sync_copy(directory, _BEFORE)
-        for taken in chain([name], map(f"{name}.{{}}".format, count(2))):
-            with contextlib.suppress(FileExistsError):
-                directory.link(_BEFORE, taken)
-                break
+        taken = free_name(directory, name)
+        directory.link(_BEFORE, taken)
     finally:
         remove_copy(directory, _BEFORE)
     directory.sync()
     return taken
+
+
+def free_name(directory: Directory, name: str, *endings: str) -> str:
+    """Return the first of the names `NAME`, `NAME.2` … that nothing has, also with other endings."""
+    names = chain([name], map(f"{name}.{{}}".format, count(2)))
+    return next(each for each in names if all(directory.inode(each + end) is None for end in ("", *endings)))
 
 
 def copy_index(directory: Directory, source: sqlite3.Connection, name: str) -> sqlite3.Connection:

@@ -13,7 +13,6 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from itertools import chain, count
 
 from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
@@ -29,7 +28,7 @@ from ondisk.index.connection import (
     sqlite_errors,
 )
 from ondisk.index.index import building, check_revision, dump
-from ondisk.index.rebuild import copy_index, sync_copy
+from ondisk.index.rebuild import copy_index, free_name, sync_copy
 from ondisk.index.swap import swap_in
 from ondisk.index.tables import FORMER, Columns
 from ondisk.index.tide import HIGHEST, Exchanged, Recorded, TideMark
@@ -92,7 +91,7 @@ def recover(directory: Directory, config: DatasetConfig, timeout: float, *, gene
             row = (1, new, seq, generation, dump(config), time.time_ns() // 1000, lost)
             index.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, ?, 0)", row)
         tide.announce(directory, new)
-        kept = free_name(directory)
+        kept = name_of_damaged(directory)
         swap_in(directory, timeout, with_log=False, kept_as=kept)
     finally:
         directory.discard(NEW, f"{NEW}-journal")
@@ -159,10 +158,9 @@ def _given_out(source: sqlite3.Connection, counter: str, columns: tuple[str, ...
                 yield highest
 
 
-def free_name(directory: Directory) -> str:
+def name_of_damaged(directory: Directory) -> str:
     """Return the first name for a damaged index that neither an index nor its log has."""
-    names = chain([DAMAGED], map(f"{DAMAGED}.{{}}".format, count(2)))
-    return next(each for each in names if all(directory.stat(each + end) is None for end in ("", "-wal", "-journal")))
+    return free_name(directory, DAMAGED, "-wal", "-journal")
 
 
 def renew(

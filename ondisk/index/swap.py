@@ -39,7 +39,7 @@ from ondisk.index.connection import (
     sqlite_errors,
     state_of,
 )
-from ondisk.named_tuple import NamedTuple
+from ondisk.index.tide import State
 
 _POLL = 0.01  # seconds
 LOGS = [INDEX + suffix for suffix in ("-journal", "-wal", "-shm")]
@@ -109,41 +109,34 @@ def why_not_successor(directory: Directory) -> str | None:
         return f"it cannot be read as an index: {error}"
     if new is None:
         return "it is not an index of ondisk"
+    (uuid, seq, generation), age = new
     try:
         with closing(connect_to_one(directory)) as connection:
             old = _described(connection)
     except (OndiskError, *SQLITE_ERRORS):
         old = None
     mark = tide.read(directory)
-    known = {*([] if old is None else [old.uuid]), *([] if mark is None else mark.uuids)}
-    if known.isdisjoint({new.uuid, *before}):
+    known = {*([] if old is None else old[0][:1]), *([] if mark is None else mark.uuids)}
+    if known.isdisjoint({uuid, *before}):
         return "nothing shows that it is the successor of this index"
-    if old is not None and (new.revision, new.committed_at) < (old.revision, old.committed_at):
-        return "it is older than the index"
-    reached = [] if old is None else [(old.seq, old.generation)]
-    if mark is not None and mark.knows(new.uuid):
+    reached = [] if old is None else [old[0][1:]]
+    if mark is not None and mark.knows(uuid):
         reached.append((mark.seq, mark.generation))
-    if any(new.seq < seq or new.generation < generation for seq, generation in reached):
+    is_behind = any(seq < each[0] or generation < each[1] for each in reached)
+    if is_behind or (old is not None and age < old[1]):
         return "it is older than the index"
     return None
 
 
-class _Described(NamedTuple):
-    uuid: str
-    seq: int
-    generation: int
-    committed_at: int
-    revision: str
-
-
-def _described(connection: sqlite3.Connection) -> _Described | None:
-    sql = "SELECT uuid, seq, generation, committed_at, version_num FROM dataset, alembic_version LIMIT 2"
+def _described(connection: sqlite3.Connection) -> tuple[State, tuple[str, int]] | None:
+    """Return the state of an index, and its age: its revision, and when it was committed."""
+    sql = "SELECT uuid, seq, generation, version_num, committed_at FROM dataset, alembic_version LIMIT 2"
     rows = connection.execute(sql).fetchall()
     if len(rows) != 1:
         return None
-    *numbers, committed_at, revision = rows[0]
+    *numbers, revision, committed_at = rows[0]
     state = state_of(*numbers)
-    return None if state is None else _Described(*state, int(committed_at), str(revision))
+    return None if state is None else (state, (str(revision), int(committed_at)))
 
 
 def remove(directory: Directory, timeout: float) -> None:

@@ -15,6 +15,7 @@ The bytes of what is left out stay in their segment, which counts them as delete
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 import uuid
@@ -93,7 +94,7 @@ class TakeOver:
             StateError: a number is taken, and the numbers are those of another dataset.
         """
         execute, columns = self._connection.execute, self._columns.of_table["datum"]
-        execute("ATTACH ? AS archive", (archive,))
+        execute("ATTACH ? AS archive", (os.fsencode(archive),))  # it need not be UTF-8
         execute("BEGIN")
         self._take_segments(place)
         self._judge(place, deleted)

@@ -45,18 +45,12 @@ class Ages:
     """From when `delete_age`, `quarantine_age` and `deletions_kept` count.
 
     `archive_age` counts from what the clock says.
-
-    Attributes:
-        now: seconds since 1970.
-        doubt: why nothing is deleted by age; None if it may be.
-        away: why nothing is archived by age; None if it may be.
-        needs_commit: the last commit is so old that a repack commits without a change, see `COMMIT_AFTER`.
     """
 
-    now: float
-    doubt: str | None = None
-    needs_commit: bool = False
-    away: str | None = None
+    now: float  # seconds since 1970
+    doubt: str | None = None  # why nothing is deleted by age; None if it may be
+    needs_commit: bool = False  # the last commit is so old that a repack commits without a change, see `COMMIT_AFTER`
+    away: str | None = None  # why nothing is archived by age; None if it may be
 
     @classmethod
     def of(cls, dataset: Access, now: float | None = None, *, by_age: bool = False) -> Ages:
@@ -99,15 +93,12 @@ class Ages:
 
 @dataclass(frozen=True, slots=True)
 class AgeLimits:
-    """The times by which a segment must have ended to be archived or deleted.
+    """The times by which a segment must have ended to be archived or deleted."""
 
-    Attributes:
-        archive_before, delete_before: microseconds since 1970; None: never.
-        places: in which segments are deleted; they are archived from the dataset's own folders, "".
-    """
-
+    # microseconds since 1970; None: never
     archive_before: int | None = None
     delete_before: int | None = None
+    # in which segments are deleted; they are archived from the dataset's own folders, ""
     places: tuple[str, ...] = ("", LAST)
 
     @classmethod

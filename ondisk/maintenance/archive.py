@@ -171,8 +171,7 @@ def going_offline(access: Access, name: str) -> Change:
     if place == LAST:
         hint = f"Rename it first: {command('archive', access.path, '--rename', 'last', 'NAME', '--yes')}."
         raise StateError(f"{access.path / place} cannot be offline: repack moves segments there", hint=hint)
-    with access.current().index.snapshot() as snapshot:
-        count, interval = segment_rows.extent_of(snapshot, place)
+    count, interval = access.ask(segment_rows.extent_of, place)
     if not count:
         raise _no_place(access, name)
     before = places.place(access.directory, place).identity or places.new_identity()
@@ -257,8 +256,7 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         access.check_trusted()
         diagnosis, segment = _decided(access, name, target, before)
         complete(access, segment)
-        with access.current().index.snapshot() as snapshot:
-            count, interval = segment_rows.count_of(snapshot, segment), segment_rows.interval_of(snapshot, segment)
+        count, interval = access.ask(segment_rows.count_of, segment), access.ask(segment_rows.interval_of, segment)
         size, left = directory.stat(name), _as_it_is(directory, segment)
         committed = access.committed(left)
         # Before the new file gets its name: that is what shows the next opening that this is left to do.
@@ -290,8 +288,7 @@ def _merged_with(access: Access, transaction: Transaction, name: str) -> Segment
     """
     there = transaction.segments([name]).get(name)
     if there is not None and access.directory.stat(name) is None:
-        with access.current().index.snapshot() as snapshot:
-            interval = segment_rows.interval_of(snapshot, there)
+        interval = access.ask(segment_rows.interval_of, there)
         if transaction.forget_if_empty(there, interval):
             there = None
     if there is None and access.directory.stat(name) is not None:
@@ -360,8 +357,7 @@ def _check_there(access: Access, *names: str) -> None:
 def _decided(access: Access, name: str, target: str, before: Known | None) -> tuple[Diagnosis, Segment]:
     """Return the diagnosis of a segment, and its row; raise unless it can be moved to a name."""
     _check_there(access, name, target)
-    with access.current().index.snapshot() as snapshot:
-        diagnosis, known = Inspection(access).examine(snapshot, name, before)
+    diagnosis, known = access.ask(Inspection(access).examine, name, before)
     if diagnosis is not None and diagnosis.error is not None and diagnosis.is_denied:
         raise diagnosis.error
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
@@ -394,8 +390,7 @@ def merge_refusal(access: Access, name: str) -> str | None:
 
 
 def _not_whole(access: Access, name: str) -> Diagnosis | None:
-    with access.current().index.snapshot() as snapshot:
-        found, known = Inspection(access).examine(snapshot, name)
+    found, known = access.ask(Inspection(access).examine, name)
     if found is None or known is None:
         return None
     is_missing = State.MISSING in found.state and known.rows.count

@@ -205,8 +205,7 @@ def _read_in_slices(
         if not before.noted:
             by_name[name] = with_result(before, damage)
         elif damage is None:
-            with access.current().index.snapshot() as snapshot:
-                by_name[name] = inspection.examine(snapshot, name)[0] or before
+            by_name[name] = access.ask(inspection.examine, name)[0] or before
         if time.monotonic() >= deadline:
             break
     errors += _unauthenticated(access, unknown)
@@ -241,17 +240,11 @@ def with_result(diagnosis: Diagnosis, wrong: Wrong) -> Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """The result of reading the file of a segment.
+    """The result of reading the file of a segment."""
 
-    Attributes:
-        wrong: how the data that the index knows differ from it; None if they do not.
-        is_whole: nothing in the file is damaged, and it has its checksum.
-        is_read: it was read to its end.
-    """
-
-    wrong: str | None
-    is_whole: bool
-    is_read: bool
+    wrong: str | None  # how the data that the index knows differ from it; None if they do not
+    is_whole: bool  # nothing in the file is damaged, and it has its checksum
+    is_read: bool  # it was read to its end
 
 
 _WHOLE = FileContent(None, is_whole=True, is_read=True)

@@ -20,7 +20,7 @@ from ondisk.dataset.access import Access
 from ondisk.errors import IndexCorrupt, StateError, command, counted
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
-from ondisk.index import Copies, Segment
+from ondisk.index import Copies, Segment, Snapshot
 from ondisk.index.aside import Aside
 from ondisk.index.changes import present
 from ondisk.index.transaction import Transaction
@@ -98,29 +98,18 @@ class Subject(NamedTuple):
 
 @dataclass(slots=True)
 class Compared:
-    """What was found in a segment.
+    """What was found in a segment."""
 
-    Attributes:
-        found: data in it, also those that do not count.
-        new: changes that the index did not know: data, except deleted ones, and data that they replaced.
-        returned: data in a changed file that the index did not know: perhaps deleted ones.
-        gone: data that the index knew, and that are nowhere.
-        without_row: data that the index had only counted, and that are gone.
-        missing: data that the file should have, by its own count.
-        changed: 1 if data were found again, and some do not have their bytes.
-        copied: the segment that has all of its data, too; then this is a second copy.
-    """
-
-    found: int = 0
-    new: int = 0
-    returned: int = 0
-    gone: int = 0
-    without_row: int = 0
-    missing: int = 0
-    changed: int = 0
+    found: int = 0  # data in it, also those that do not count
+    new: int = 0  # changes that the index did not know: data, except deleted ones, and data that they replaced
+    returned: int = 0  # data in a changed file that the index did not know: perhaps deleted ones
+    gone: int = 0  # data that the index knew, and that are nowhere
+    without_row: int = 0  # data that the index had only counted, and that are gone
+    missing: int = 0  # data that the file should have, by its own count
+    changed: int = 0  # 1 if data were found again, and some do not have their bytes
     damage: Tally = field(default_factory=Tally)
     settled: Settled = field(default_factory=Settled)
-    copied: str | None = None
+    copied: str | None = None  # the segment that has all of its data, too; then this is a second copy
 
     @property
     def lost(self) -> int:
@@ -330,27 +319,17 @@ def damaged(compared: Compared, format: Format, remedy: str) -> str | None:
 
 
 class Outcome(NamedTuple):
-    """What was found in a segment, and what was done with it.
-
-    Attributes:
-        returned: data that the index did not have, and that may have been deleted.
-        is_emptied: it has no data, and the index may have lost some of it: it goes to quarantine.
-        moved: the item in quarantine that it is now.
-        original: the item in quarantine that has the original, if only what is whole of it was kept.
-        read_again: why another program must read it from its beginning; None if not.
-        is_encrypted: it is encrypted, and was compared with the stored bytes.
-        is_exposed: it is not encrypted, although new segments are.
-    """
+    """What was found in a segment, and what was done with it."""
 
     subject: Subject
     compared: Compared
-    returned: int
-    is_emptied: bool = False
-    moved: str | None = None
-    original: str | None = None
-    read_again: str | None = None
-    is_encrypted: bool = False
-    is_exposed: bool = False
+    returned: int  # data that the index did not have, and that may have been deleted
+    is_emptied: bool = False  # it has no data, and the index may have lost some of it: it goes to quarantine
+    moved: str | None = None  # the item in quarantine that it is now
+    original: str | None = None  # the item in quarantine that has the original, if only what is whole of it was kept
+    read_again: str | None = None  # why another program must read it from its beginning; None if not
+    is_encrypted: bool = False  # it is encrypted, and was compared with the stored bytes
+    is_exposed: bool = False  # it is not encrypted, although new segments are
 
     @property
     def remedy(self) -> str:
@@ -410,13 +389,9 @@ def _sentences(outcome: Outcome) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """All that a scan of a segment found.
+    """All that a scan of a segment found."""
 
-    Attributes:
-        source: the identity of the segment's file when it was scanned.
-    """
-
-    source: tuple[int, int, int]
+    source: tuple[int, int, int]  # the identity of the segment's file when it was scanned
     rows: StagedFile
 
     @classmethod
@@ -432,8 +407,7 @@ class Scanned:
 
         Locks: none; the process that updates the index sees whether the segment has changed meanwhile.
         """
-        with access.current().index.snapshot() as snapshot:
-            known = snapshot.segment_named(name)
+        known = access.ask(Snapshot.segment_named, name)
         format = access.format_of(name) if known is None else access.format(known.format)
         source = None if format.is_dir else _opened(access.directory, name)
         if source is None:

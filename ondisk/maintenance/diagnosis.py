@@ -20,53 +20,35 @@ OTHER_BYTES = (Seen.OTHER, Seen.UNKNOWN)
 
 @dataclass(slots=True)
 class Rows:
-    """Sums over the rows of a segment. Offsets and sizes are decompressed bytes; they include the padding of data.
-
-    Attributes:
-        begin, end: first and last reftime, microseconds.
-        first: offset of the first datum.
-        data_end: offset after the last datum.
-        gaps: bytes between the first and the last datum that belong to no datum; the first is at `gap_at`.
-        overlaps: data that begin before the end of the datum before them; the first is at `overlap_at`.
-        misplaced: data that a query returns after one with a higher offset; the first is at `misplaced_at`.
-    """
+    """Sums over the rows of a segment. Offsets and sizes are decompressed bytes; they include the padding of data."""
 
     count: int = 0
     size: int = 0
+    # first and last reftime, microseconds
     begin: int = 0
     end: int = 0
-    first: int = 0
-    data_end: int = 0
-    gaps: int = 0
+    first: int = 0  # offset of the first datum
+    data_end: int = 0  # offset after the last datum
+    gaps: int = 0  # bytes between the first and the last datum that belong to no datum; the first is at `gap_at`
     gap_at: int | None = None
-    overlaps: int = 0
+    overlaps: int = 0  # data that begin before the end of the datum before them; the first is at `overlap_at`
     overlap_at: int | None = None
-    misplaced: int = 0
+    misplaced: int = 0  # data that a query returns after one with a higher offset; the first is at `misplaced_at`
     misplaced_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the index knows about a segment. Nothing changes it: what is on disk is added to a copy.
+    """What the index knows about a segment. Nothing changes it: what is on disk is added to a copy."""
 
-    Attributes:
-        segment: its row.
-        damage: what an accurate check or a fix found wrong with the content, and recorded.
-        deleted: bytes, or files, of deleted data that are still there; None if unknown.
-        counted: how many data it has by its sums; None if unknown.
-        interval: the interval in its row; data outside it cannot be found by their segment.
-        needed: position in the file after the last datum; in a compressed segment, after its block.
-        unexplained: more bytes, or files, belong to no datum than were deleted through ondisk; negative: fewer.
-    """
-
-    segment: Segment
+    segment: Segment  # its row
     rows: Rows = field(default_factory=Rows)
-    damage: str | None = None
-    deleted: int | None = 0
-    counted: int | None = None
-    interval: Interval | None = None
-    needed: int = 0
-    unexplained: int = 0
+    damage: str | None = None  # what an accurate check or a fix found wrong with the content, and recorded
+    deleted: int | None = 0  # bytes, or files, of deleted data that are still there; None if unknown
+    counted: int | None = None  # how many data it has by its sums; None if unknown
+    interval: Interval | None = None  # the interval in its row; data outside it cannot be found by their segment
+    needed: int = 0  # position in the file after the last datum; in a compressed segment, after its block
+    unexplained: int = 0  # more bytes, or files, belong to no datum than were deleted through ondisk; negative: fewer
 
     @property
     def without_row(self) -> int:
@@ -75,55 +57,36 @@ class Known:
 
 
 class Files(NamedTuple):
-    """The files in the directory of a segment, and how they differ from the index.
+    """The files in the directory of a segment, and how they differ from the index."""
 
-    Attributes:
-        count: how many files of data there are.
-        corrupted, dirty: the reasons why it is in these states.
-        freed: bytes of files without a datum.
-        interrupted: how an interrupted append shows; None without one.
-        strangers: which names do not belong to the segment; None without any.
-    """
-
+    # how many files of data there are
     count: int  # type: ignore[assignment]  # not the method of tuples
+    # the reasons why it is in these states
     corrupted: tuple[str, ...]
     dirty: tuple[str, ...]
-    freed: int
-    interrupted: str | None
-    strangers: str | None
+    freed: int  # bytes of files without a datum
+    interrupted: str | None  # how an interrupted append shows; None without one
+    strangers: str | None  # which names do not belong to the segment; None without any
 
 
 @dataclass(frozen=True, slots=True)
 class OnDisk:
-    """What is on disk at the name of a segment.
+    """What is on disk at the name of a segment."""
 
-    Attributes:
-        is_file: it is what a segment must be: a `kind`.
-        seen: how it agrees with the facts in the index; None if the index has none.
-        is_empty: it contains only what a new segment begins with.
-        is_readable: something in it is of its format.
-        is_zeros: it contains only zeros.
-        sealed: bytes of the end mark after the last datum; 0 if the segment is not sealed.
-        stray: a file that readers would treat as the segment because of its name, but that is none of its generations;
-            None without one.
-        is_refused: a fix has read this file, and found none of the segment's data in it.
-        has_grown: another program, which has made this segment of a sequence, has appended data to it.
-        is_dir: its format has dir segments.
-        files: those of a directory; None for a file.
-    """
-
-    is_file: bool
+    is_file: bool  # it is what a segment must be: a `kind`
     size: int
-    seen: Seen | None = None
-    is_empty: bool = False
-    is_readable: bool = True
-    is_zeros: bool = False
-    sealed: int = 0
+    seen: Seen | None = None  # how it agrees with the facts in the index; None if the index has none
+    is_empty: bool = False  # it contains only what a new segment begins with
+    is_readable: bool = True  # something in it is of its format
+    is_zeros: bool = False  # it contains only zeros
+    sealed: int = 0  # bytes of the end mark after the last datum; 0 if the segment is not sealed
+    # a file that readers would treat as the segment because of its name, but that is none of its generations; None
+    # without one
     stray: str | None = None
-    is_refused: bool = False
-    has_grown: bool = False
-    is_dir: bool = False
-    files: Files | None = None
+    is_refused: bool = False  # a fix has read this file, and found none of the segment's data in it
+    has_grown: bool = False  # another program, which has made this segment of a sequence, has appended data to it
+    is_dir: bool = False  # its format has dir segments
+    files: Files | None = None  # those of a directory; None for a file
 
     @property
     def kind(self) -> str:
@@ -133,20 +96,14 @@ class OnDisk:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a diagnosis depends on besides the segment.
-
-    Attributes:
-        needs_check: the sentinel exists, or the index is missing.
-        limits: by when a segment must have ended to be moved or deleted, by its age.
-        built_for: the step that the index was built for, if it is another one.
-        deletes_unknown: `unknown_segments = "delete"`: a repack deletes segments that the index does not know.
-    """
+    """What a diagnosis depends on besides the segment."""
 
     step: Step
-    needs_check: bool
-    limits: AgeLimits = NO_LIMITS
+    needs_check: bool  # the sentinel exists, or the index is missing
+    limits: AgeLimits = NO_LIMITS  # by when a segment must have ended to be moved or deleted, by its age
+    # `unknown_segments = "delete"`: a repack deletes segments that the index does not know
     deletes_unknown: bool = False
-    built_for: Step | None = None
+    built_for: Step | None = None  # the step that the index was built for, if it is another one
     layout: Layout = BY_TIME
     usage: Usage = UNUSED
 

@@ -140,19 +140,13 @@ class Contents:
 
 @dataclass(slots=True)
 class Settled:
-    """Data with the same unique values as others.
+    """Data with the same unique values as others."""
 
-    Attributes:
-        skipped: data that do not count, since they are second copies of data in other segments, or were deleted.
-        different: how many data do not count, and do not equal those that do.
-        replacing: how many data count now since the others, in other segments, cannot be read.
-        has_copies: the segment has second copies of data in other segments.
-    """
-
+    # data that do not count, since they are second copies of data in other segments, or were deleted
     skipped: Tally = field(default_factory=Tally)
-    different: int = 0
-    replacing: int = 0
-    has_copies: bool = False
+    different: int = 0  # how many data do not count, and do not equal those that do
+    replacing: int = 0  # how many data count now since the others, in other segments, cannot be read
+    has_copies: bool = False  # the segment has second copies of data in other segments
 
 
 class Duplicates:

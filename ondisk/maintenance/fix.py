@@ -16,7 +16,7 @@ from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, St
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
 from ondisk.formats.base import DescribesFiles
-from ondisk.index import INDEX, Segment, segment_rows
+from ondisk.index import INDEX, Segment, Snapshot, segment_rows
 from ondisk.index.changes import Removal
 from ondisk.index.sums import wrong_sums
 from ondisk.index.transaction import Transaction
@@ -29,7 +29,7 @@ from ondisk.maintenance.inspect import Inspection, interval_of, places_away
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import CHANGED, promised
 from ondisk.maintenance.reread import Unfound, commit, in_place, is_another_file, renewed, rewritten
-from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
+from ondisk.maintenance.salvage import salvaged, would_salvage
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State, readable
 from ondisk.maintenance.successor import complete
 from ondisk.segment import REMEDY, is_loss
@@ -86,7 +86,10 @@ def fix(
     ages = Ages.of(access, now)
     salvage = list(dict.fromkeys(salvage))
     with report.attached(errors):
-        check_salvageable(access, salvage)  # all of them, before anything is done
+        # Replaces a lost index, and raises before anything is read if this user has no permission to write.
+        with access.transaction("fix"):
+            for name in salvage:  # all of them, before anything is done
+                would_salvage(access, name)
         if forget_place is not None:
             report.segments.append(carried_out(access, forgetting, forget_place))
         for name in salvage:
@@ -125,14 +128,11 @@ def _fix(
     *,
     forget: bool,
 ) -> Iterator[Done]:
-    with access.transaction("fix"):
-        pass  # replaces a lost index, and raises before anything is read if this user has no permission to write
     errors_before, needs_check = len(errors), access.has_sentinel()
     yield from recognised(access)
     if needs_check:
         _restore_generations(access)
-    with access.current().index.snapshot() as snapshot:
-        begun = snapshot.dataset()
+    begun = access.ask(Snapshot.dataset)
     yield from map(Done.of, access.layout.follow(access))
     inspection = Inspection(access, now, ages=ages, forget=forget)
     waiting = []
@@ -177,8 +177,7 @@ def compared_again(access: Access, errors: list[OndiskError]) -> Iterator[Done]:
 
     A segment that is not a second copy any more is read into the index: its data count again.
     """
-    with access.current().index.snapshot() as snapshot:
-        names = segment_rows.second_copies(snapshot)
+    names = access.ask(segment_rows.second_copies)
     for name in sorted(names):
         with access.transaction("fix") as transaction:
             if (segment := transaction.segments([name]).get(name)) is not None:
@@ -197,8 +196,7 @@ def compared_again(access: Access, errors: list[OndiskError]) -> Iterator[Done]:
 
 def _restore_sums(access: Access) -> None:
     """Make the sums of segments that have none, or wrong ones, from their rows."""
-    with access.current().index.snapshot() as snapshot:
-        wrong = wrong_sums(snapshot)
+    wrong = access.ask(wrong_sums)
     if wrong:
         with access.transaction("fix") as transaction:
             transaction.restore_sums(wrong)
@@ -210,8 +208,7 @@ def _unaccounted(access: Access, report: Report) -> Iterator[Done]:
 
     Not while anything may still be found: in a damaged segment, or in a segment or a folder that is away.
     """
-    with access.current().index.snapshot() as snapshot:
-        lost = segment_rows.unaccounted(snapshot)
+    lost = access.ask(segment_rows.unaccounted)
     is_open = report.needs_check or any(
         State.CORRUPTED in each.state or (State.MISSING in each.state and each.action is None) for each in report
     )
@@ -321,8 +318,7 @@ def _fix_together(inspection: Inspection, group: list[_Waiting], fixed: list[Don
     try:
         with access.transaction("fix") as transaction:
             for before, scanned in group:
-                with access.current().index.snapshot() as snapshot:
-                    diagnosis, known = inspection.examine(snapshot, before.segment)
+                diagnosis, known = access.ask(inspection.examine, before.segment)
                 if diagnosis is None or diagnosis.error is not None or diagnosis.state & _ALONE or diagnosis.consumed:
                     return
                 outcome = None
@@ -380,8 +376,7 @@ def _fixed(
 ) -> Done | Refused | Unfound:
     """Fix one segment, and commit; or return why it must be done in another way."""
     access, name = inspection.access, before.segment
-    with access.current().index.snapshot() as snapshot:
-        diagnosis, known = inspection.examine(snapshot, name)
+    diagnosis, known = access.ask(inspection.examine, name)
     if diagnosis is None:
         return Done(name, State.OK, ("it was removed in the meantime",))
     if diagnosis.error is not None:  # it may contain data that the index has lost
@@ -431,8 +426,7 @@ def _without_file(access: Access, transaction: Transaction, diagnosis: Diagnosis
     """Remove a segment without a file from the index; its data that are nowhere else count as lost."""
     name = diagnosis.segment
     generations.set_aside(access.directory, name, segment.id, verb="fix")
-    with access.current().index.snapshot() as snapshot:
-        is_renamed = segment_rows.has_other_name(snapshot, segment)
+    is_renamed = access.ask(segment_rows.has_other_name, segment)
     reasons = diagnosis.reasons
     if is_renamed:
         reasons = (*reasons, "its data were read from a file with another name")

@@ -34,23 +34,16 @@ LARGEST = 1024 * 1024
 
 
 class LastReport(NamedTuple):
-    """A report that was read.
-
-    Attributes:
-        counts: state → number of segments, `ok` among them.
-        findings: the segments that are not OK, as `ondisk check --json` prints them.
-        left_out: the number of segments that the report has no place for.
-        error: what ended the command; None if it completed.
-    """
+    """A report that was read."""
 
     command: str
     time: datetime
-    counts: dict[str, int]
-    findings: list[dict[str, Any]]
+    counts: dict[str, int]  # state → number of segments, `ok` among them
+    findings: list[dict[str, Any]]  # the segments that are not OK, as `ondisk check --json` prints them
     done: list[dict[str, Any]]
-    left_out: int
+    left_out: int  # the number of segments that the report has no place for
     needs_check: bool
-    error: str | None
+    error: str | None  # what ended the command; None if it completed
 
     @property
     def is_clean(self) -> bool:

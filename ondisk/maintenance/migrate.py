@@ -22,8 +22,6 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
-from itertools import count as counting
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -47,7 +45,7 @@ from ondisk.filesystem import Directory, ReadableFile, WritersLock
 from ondisk.formats import find
 from ondisk.formats.described import HasItems
 from ondisk.index import INDEX, Index, segment_rows
-from ondisk.index.rebuild import Old, Rebuilt, back_up, clear, in_conflict, old
+from ondisk.index.rebuild import Old, Rebuilt, back_up, clear, free_name, in_conflict, old
 from ondisk.index.swap import LOGS, move_log, swap_in
 from ondisk.index.tables import REVISION
 from ondisk.index.take_over import Taken, TakeOver
@@ -561,10 +559,7 @@ def _retire(archive: Directory, timeout: float) -> None:
 
 
 def _rename(directory: Directory, name: str) -> None:
-    """Give a file the first free of the names `….before-REVISION`, `….before-REVISION.2` …"""
-    new = f"{name}.before-{REVISION}"
-    directory.rename(name, next(each for each in chain([new], map(f"{new}.{{}}".format, counting(2)))
-                                if directory.inode(each) is None))  # fmt: skip
+    directory.rename(name, free_name(directory, f"{name}.before-{REVISION}"))
 
 
 def _plan(dataset: _Dataset, before: Old) -> None:

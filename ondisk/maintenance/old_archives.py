@@ -260,7 +260,15 @@ def check_trusted(directory: Directory, state: State | None) -> None:
     Raises:
         StateError: it does not.
     """
-    why = _untrusted(directory, state)
+    why = None
+    if state is None:
+        why = f"its {INDEX} is lost"
+    elif directory.regular_file(CONFIG) is None:
+        why = f"it has no {CONFIG}"
+    elif directory.inode(SENTINEL) is not None:
+        why = "its index was lost, and may not know all data"
+    elif Tide(directory).exchanged(lambda: state) is not None:
+        why = "its index was exchanged for an older one, or for another one"
     if why is not None:
         raise refused(directory, "cannot be migrated", why, f"Run {command('fix', directory.path, '--yes')}")
 
@@ -282,18 +290,6 @@ def refused(directory: Directory, what: str, why: str, remedy: str) -> StateErro
     """Return the error for a dataset or archive that needs its older version of ondisk once more."""
     hint = f"{remedy} of the version of ondisk that has written it, then migrate."
     return StateError(f"{directory.path} {what}: {why}; nothing was changed", hint=hint)
-
-
-def _untrusted(directory: Directory, state: State | None) -> str | None:
-    if state is None:
-        return f"its {INDEX} is lost"
-    if directory.regular_file(CONFIG) is None:
-        return f"it has no {CONFIG}"
-    if directory.inode(SENTINEL) is not None:
-        return "its index was lost, and may not know all data"
-    if Tide(directory).exchanged(lambda: state) is not None:
-        return "its index was exchanged for an older one, or for another one"
-    return None
 
 
 def _left_behind(archive: Directory) -> str | None:

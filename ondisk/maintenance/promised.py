@@ -24,7 +24,7 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
-from ondisk.index import segment_rows
+from ondisk.index import Snapshot, segment_rows
 from ondisk.maintenance.check import check, wrong_with
 from ondisk.maintenance.observe import scan
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
@@ -90,8 +90,7 @@ def promised(
 
 def _compared(access: Access, name: str, diagnosis: Diagnosis) -> Diagnosis:
     """Return the diagnosis of a segment that another program has touched, after all its bytes were compared."""
-    with access.current().index.snapshot() as snapshot:
-        segment = snapshot.segment_named(name)
+    segment = access.ask(Snapshot.segment_named, name)
     is_corrupted = State.CORRUPTED in diagnosis.state
     if diagnosis.state & FIXED or segment is None or (is_corrupted and not diagnosis.noted):
         return diagnosis

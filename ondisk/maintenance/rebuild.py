@@ -12,7 +12,7 @@ from ondisk.errors import IndexCorrupt, InvalidInput, NeedsMigration, OndiskErro
 from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.index import INDEX, tide
-from ondisk.index.recover import damage_of, free_name, recover, renew
+from ondisk.index.recover import damage_of, name_of_damaged, recover, renew
 from ondisk.index.tide import HIGHEST, Exchanged, TideMark
 from ondisk.maintenance import old_archives
 from ondisk.maintenance.observe import all_known
@@ -63,7 +63,7 @@ def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
             stack.enter_context(access.locked("fix"))
         problem = _damage(access)
         state = State.OK if problem is None else State.CORRUPTED
-        name = free_name(directory) if dry_run else _rebuilt(access, is_sound=problem is None)
+        name = name_of_damaged(directory) if dry_run else _rebuilt(access, is_sound=problem is None)
         kept = f"it would be renamed to {name}" if dry_run else f"it is {name} now"
         report.segments.append(Done(INDEX, state, (problem or _SOUND, kept), "rebuild"))
         return report
@@ -100,7 +100,7 @@ def _rebuilt(access: Access, *, is_sound: bool) -> str:
         return recover(directory, access.config, timeout, generation=generation, seq=seq)
     if mark is not None:
         generation, seq = max(generation, mark.generation), max(seq, mark.seq)
-    kept, exchanged = free_name(directory), Exchanged(TideMark(uuid, seq, generation), is_foreign=False)
+    kept, exchanged = name_of_damaged(directory), Exchanged(TideMark(uuid, seq, generation), is_foreign=False)
     renew(directory, exchanged, timeout, lambda each: each if each.generation in only_known else None, kept_as=kept)
     return kept
 

@@ -300,8 +300,7 @@ def _removed_in_steps(inspection: Inspection, name: str) -> tuple[Diagnosis | No
     access, removed, some = inspection.access, 0, _SOME
     with access.locked("repack"):
         access.check_trusted()
-        with access.current().index.snapshot() as snapshot:
-            diagnosis, known = inspection.examine(snapshot, name)
+        diagnosis, known = access.ask(inspection.examine, name)
         if diagnosis is None or known is None or not diagnosis.state & _DROPPED or State.CORRUPTED in diagnosis.state:
             return None, 0
         if diagnosis.held or diagnosis.moved is not None:

@@ -53,13 +53,11 @@ class Unfound(NamedTuple):
     """The index knows data that a scan cannot find: after damage, or in a file of which nothing can be read.
 
     Nothing of what the scan has found may be committed.
-
-    Attributes:
-        facts: what to record so that this file is not read again, if it is not the one that the index describes.
     """
 
     segment: Segment
     reason: str
+    # what to record so that this file is not read again, if it is not the one that the index describes
     facts: Facts | None = None
 
 

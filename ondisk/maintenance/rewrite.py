@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 from ondisk.dataset.access import Access
@@ -47,23 +48,22 @@ class IndexPlaces:
         self._transaction.save_blocks(self._new, blocks)
 
 
+class MergedPlaces(IndexPlaces):
+    """The same for the data of several segments."""
+
+    def place(self, places: Iterable[tuple[int, int, int]]) -> None:
+        self._transaction.set_places((self._new.id, offset, seq) for seq, _, offset in places)
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a segment is to become, written by a process that does not commit it.
+    """What a segment is to become, written by a process that does not commit it."""
 
-    Attributes:
-        file: name of the new segment file, in the dataset's directory.
-        end: where the segment ends in it.
-        facts: of the file; they stay when it is renamed.
-        size: bytes of it.
-        rows: the file with the new places of the data, and the blocks.
-    """
-
-    file: str
-    end: End
-    facts: Facts
-    size: int
-    rows: StagedFile
+    file: str  # name of the new segment file, in the dataset's directory
+    end: End  # where the segment ends in it
+    facts: Facts  # of the file; they stay when it is renamed
+    size: int  # bytes of it
+    rows: StagedFile  # the file with the new places of the data, and the blocks
 
     @classmethod
     def write(cls, access: Access, name: str, file: str) -> Written:
@@ -87,7 +87,8 @@ class Written:
             opened.reader.file_of(known.segment)  # once it is open, a repack cannot take it away
             snapshot.set_apart(known.segment)
             format = access.format(known.segment.format)
-            end, facts = lay(format, snapshot, opened.reader, known, staged, rows)
+            pieces = partial(pieces_to_write, snapshot, known)
+            end, facts = lay(format, snapshot, opened.reader, [known.segment], pieces, staged, rows)
             rows.finish()
             return cls(file, end, facts, staged.stat().st_size, StagedFile.of(directory, f"{file}.rows"))
 
@@ -115,43 +116,56 @@ def lay(
     format: Format,
     snapshot: Snapshot,
     reader: DatasetReader,
-    known: Known,
+    segments: Sequence[Segment],
+    pieces: Callable[[], Iterator[list[Row]]],
     staged: WritableFile,
     places: IndexPlaces | StagedRows,
 ) -> tuple[End, Facts]:
-    """Write the data of a segment to another file next to each other, in the order of `in_order_to_write`.
+    """Write the data of segments to another file next to each other.
+
+    Args:
+        pieces: returns reftime, segment, offset, size and seq of the data in their new order, some at a time.
 
     Returns:
         Where the segment ends, and the facts of the file.
 
     Raises:
-        SegmentCorrupt: the segment's committed bytes do not have their checksum, or cannot be read.
+        SegmentCorrupt: a segment's committed bytes do not have their checksum, or cannot be read.
 
     Durability: the file is synced.
     """
-    old = known.segment
-    all_data = ([*reader.contents(snapshot, rows)] for _, rows in _pieces(snapshot, known))
-    start = start_for(format, [old.end], all_data)
-    writer = SegmentWriter(format, staged, old.name, start, save_blocks=places.save_blocks)
-    kind, checked = writer.end.kind, CheckedReading(reader.file_of(old), old.committed(format.mutable))
+    checked = {each.id: CheckedReading(reader.file_of(each), each.committed(format.mutable)) for each in segments}
+    ends = [each.end for each in segments]
+
+    def read(rows: list[Row]) -> list[bytes]:
+        if len(segments) == 1:
+            return [*reader.contents(snapshot, rows, checked[segments[0].id].add)]
+        of = {id_: [row for row in rows if row[1] == id_] for id_ in checked}
+        contents = {id_: reader.contents(snapshot, some, checked[id_].add) for id_, some in of.items() if some}
+        return [next(contents[row[1]]) for row in rows]
+
+    def check(cause: Exception | None = None) -> None:
+        for each in segments:
+            if checked[each.id].is_whole() is False:
+                raise reader.wrong_checksum(each) from cause
+
+    start = start_for(format, ends, map(read, pieces()))
+    writer = SegmentWriter(format, staged, segments[0].name, start, save_blocks=places.save_blocks)
     try:
-        for seqs, rows in _pieces(snapshot, known):
-            offset = writer.end.length
-            payloads = [*reader.contents(snapshot, rows, checked.add)]
-            if kind != old.end.kind:
-                payloads, _ = format.refit(payloads, kind)
+        for rows in pieces():
+            offset, payloads = writer.end.length, read(rows)
+            if any(end.kind != writer.end.kind for end in ends):
+                payloads, _ = format.refit(payloads, writer.end.kind)
             writer.add(payloads)
-            sizes = [*map(len, payloads)]
+            seqs, sizes = [row[4] for row in rows], [*map(len, payloads)]
             offsets = accumulate(format.extents(sizes), initial=offset)
             places.place(zip(seqs, [row[2] for row in rows], offsets, strict=False))
-            if kind != old.end.kind:
+            if sizes != [row[3] for row in rows]:
                 places.resize(zip(seqs, sizes, strict=True))
     except IntegrityError as error:
-        if checked.is_whole() is False:
-            raise reader.wrong_checksum(old) from error
+        check(error)
         raise
-    if checked.is_whole() is False:
-        raise reader.wrong_checksum(old)
+    check()
     return writer.seal(), writer.facts()
 
 
@@ -171,13 +185,13 @@ def start_for(format: Format, ends: Sequence[End], data: Iterable[Sequence[bytes
     return start
 
 
-def _pieces(snapshot: Snapshot, known: Known) -> Iterator[tuple[list[int], list[Row]]]:
-    """Yield a segment's data in their new order, some MiB at a time: their seqs and their rows."""
+def pieces_to_write(snapshot: Snapshot, known: Known) -> Iterator[list[Row]]:
+    """Yield the rows of a segment's data in their new order, some MiB at a time."""
     for rows in segment_rows.in_order_to_write(snapshot, known.segment, known.rows.begin, known.rows.end):
         ends = [*accumulate(row[3] for row in rows)]
         begin = 0
         while begin < len(rows):
             before = ends[begin - 1] if begin else 0
             end = max(begin + 1, bisect_left(ends, before + _PIECE))
-            yield [row[-1] for row in rows[begin:end]], rows[begin:end]
+            yield rows[begin:end]
             begin = end

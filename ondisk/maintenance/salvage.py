@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ondisk.dataset.access import Access
 from ondisk.errors import RESTORE, InvalidInput, SegmentCorrupt, SegmentMissing, command
 from ondisk.maintenance import reread
@@ -41,13 +39,6 @@ def salvaged(access: Access, name: str) -> Done:
             raise SegmentCorrupt(message, hint=hint, segment=name) from error
     done = explained(outcome, diagnosis)
     return Done(name, done.state, done.reasons, _SALVAGE, 0, done.lost)
-
-
-def check_salvageable(access: Access, names: Iterable[str]) -> None:
-    """Raise the errors of `salvaged` without salvaging. Like `salvaged`, this replaces a lost index."""
-    for name in names:
-        with access.transaction("fix"):
-            _damaged(access, name)
 
 
 def would_salvage(access: Access, name: str) -> Done:

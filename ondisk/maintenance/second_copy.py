@@ -111,8 +111,7 @@ def _is_copy(access: Access, name: str, segment: Segment, *, may_be_part: bool) 
 
 def _has_no_holes(access: Access, segment: Segment) -> bool:
     """Return whether each byte, or file, of a segment belongs to a datum."""
-    with access.current().index.snapshot() as snapshot:
-        sums = segment_rows.sums_of(snapshot, segment)
+    sums = access.ask(segment_rows.sums_of, segment)
     return access.format(segment.format).holes(segment.end, *sums) == 0
 
 

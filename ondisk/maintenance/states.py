@@ -28,15 +28,11 @@ _NAMED = 3
 
 @dataclass(slots=True)
 class Tally:
-    """Counts findings of one kind.
-
-    Attributes:
-        named: the first three, in words.
-    """
+    """Counts findings of one kind."""
 
     count: int = 0
     size: int = 0
-    named: list[str] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)  # the first three, in words
 
     def add(self, text: str, size: int = 0) -> None:
         """Count one more."""
@@ -82,36 +78,24 @@ _FATAL = (DiskFull, DurabilityLost, LockError, StateError)
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The state of one segment, and the reasons for it.
+    """The state of one segment, and the reasons for it."""
 
-    Attributes:
-        segment: its name.
-        state: all states that apply.
-        reasons: one for each thing that is wrong.
-        freed: bytes that a repack would free; estimated if the segment is compressed.
-        is_touched: its mtime or inode changed, but the bytes read so far did not.
-        is_rewritten: it is touched, and its time shows that another program may have written to it.
-        noted: it is CORRUPTED only because a check found damage of its content; a fix checks recorded damage again.
-        error: why it could not be examined; None if it was.
-        held: fix and repack leave it, although they would mend it, because too much would go at once; the last reason
-            says why. See `ondisk.maintenance.ages`.
-        moved: it is MISSING because somebody has moved it to this name, as far as its facts show.
-        consumed: another program has read and removed it; a fix removes it from the index, and nothing is lost.
-        awaited: why nobody may change, move or remove it: another program still has to read it.
-    """
-
-    segment: str
-    state: State
-    reasons: tuple[str, ...] = ()
-    freed: int = 0
-    is_touched: bool = False
-    is_rewritten: bool = False
+    segment: str  # its name
+    state: State  # all states that apply
+    reasons: tuple[str, ...] = ()  # one for each thing that is wrong
+    freed: int = 0  # bytes that a repack would free; estimated if the segment is compressed
+    is_touched: bool = False  # its mtime or inode changed, but the bytes read so far did not
+    is_rewritten: bool = False  # it is touched, and its time shows that another program may have written to it
+    # it is CORRUPTED only because a check found damage of its content; a fix checks recorded damage again
     noted: bool = False
-    error: OndiskError | None = None
+    error: OndiskError | None = None  # why it could not be examined; None if it was
+    # fix and repack leave it, although they would mend it, because too much would go at once; the last reason says why.
+    # See `ondisk.maintenance.ages`.
     held: bool = False
-    moved: str | None = None
+    moved: str | None = None  # it is MISSING because somebody has moved it to this name, as far as its facts show
+    # another program has read and removed it; a fix removes it from the index, and nothing is lost
     consumed: bool = False
-    awaited: str | None = None
+    awaited: str | None = None  # why nobody may change, move or remove it: another program still has to read it
 
     @classmethod
     def of(cls, remark: Remark) -> Diagnosis:
@@ -191,28 +175,18 @@ def readable(found: Iterable[Diagnosis], errors: list[OndiskError]) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What fix or repack did with one segment.
+    """What fix or repack did with one segment."""
 
-    Attributes:
-        segment: its name.
-        state: its states before.
-        reasons: why; after a fix also what it found that is not a datum, or was a duplicate.
-        action: what was done, in the words of `Diagnosis.action`; None if it was left alone.
-        freed: bytes that were freed; negative if more are used than before, for example without compression.
-        lost: how many data the index does not know any more: all data of a missing segment, and one for each place
-            whose content is not a datum. Data that are also in another segment are not lost.
-        failed: an error left it unchanged; the last reason has the message.
-        returned: how many data a fix has read that the index did not know; deleted ones are back.
-    """
-
-    segment: str
-    state: State
-    reasons: tuple[str, ...] = ()
-    action: str | None = None
-    freed: int = 0
+    segment: str  # its name
+    state: State  # its states before
+    reasons: tuple[str, ...] = ()  # why; after a fix also what it found that is not a datum, or was a duplicate
+    action: str | None = None  # what was done, in the words of `Diagnosis.action`; None if it was left alone
+    freed: int = 0  # bytes that were freed; negative if more are used than before, for example without compression
+    # how many data the index does not know any more: all data of a missing segment, and one for each place whose
+    # content is not a datum. Data that are also in another segment are not lost.
     lost: int = 0
-    failed: bool = False
-    returned: int = 0
+    failed: bool = False  # an error left it unchanged; the last reason has the message
+    returned: int = 0  # how many data a fix has read that the index did not know; deleted ones are back
     held: ClassVar[bool] = False
     consumed: ClassVar[bool] = False
 

@@ -15,9 +15,8 @@ successor of a dir segment is a directory of links to its files, under new numbe
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator
 from functools import partial
-from itertools import accumulate
 from stat import S_ISREG
 
 from ondisk.dataset.access import Access
@@ -27,11 +26,11 @@ from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.observe import has_more
 from ondisk.maintenance.replaced import discard_merged, keep
-from ondisk.maintenance.rewrite import IndexPlaces, Written, lay, start_for
+from ondisk.maintenance.rewrite import IndexPlaces, MergedPlaces, Written, lay, pieces_to_write
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segment import End, Facts, Laid, Start
 from ondisk.segments import dir, generations, quarantine
-from ondisk.segments.concat_writer import SegmentWriter, keep_data_after
+from ondisk.segments.concat_writer import keep_data_after
 from ondisk.segments.dir import (
     MetadataFile,
     drop_folder,
@@ -40,7 +39,7 @@ from ondisk.segments.dir import (
     seen_with_files,
 )
 from ondisk.segments.dir_writer import DirWriter
-from ondisk.segments.facts import CheckedReading, Seen, changed, facts_of
+from ondisk.segments.facts import Seen, changed, facts_of
 from ondisk.step import Interval
 
 _READ = "an older query may still read its old files; the next writer after that query frees the space"
@@ -163,7 +162,8 @@ class Rewriting:
         if written is None:
             places = IndexPlaces(transaction, old, new)
             with successor.create() as staged:
-                end, facts = lay(format, snapshot, access.current().reader, self._known, staged, places)
+                pieces, reader = partial(pieces_to_write, snapshot, self._known), access.current().reader
+                end, facts = lay(format, snapshot, reader, [old], pieces, staged, places)
         else:
             end, facts = written.end, written.facts
             written.save(access.directory, transaction, old, new, self._known.rows.count)
@@ -253,8 +253,7 @@ def move(
     complete(access, segment)
     if there is not None:
         complete(access, there)
-        with access.current().index.snapshot() as snapshot:
-            interval |= segment_rows.interval_of(snapshot, there)
+        interval |= access.ask(segment_rows.interval_of, there)
     successor = Successor(access, transaction, name)
     new = segment._replace(id=successor.id, name=name)
     keep(access, transaction, segment)
@@ -291,50 +290,22 @@ def _copy(access: Access, segment: Segment, successor: Successor) -> Facts:
 
 
 def _merge(
-    access: Access,
-    transaction: Transaction,
-    segment: Segment,
-    there: Segment,
-    successor: Successor,
-    interval: Interval,
+    access: Access, transaction: Transaction, segment: Segment, there: Segment, successor: Successor, interval: Interval
 ) -> tuple[End, Facts]:
     """Write the data of both segments, in query order, to a new generation."""
-    directory, name, format = access.directory, there.name, access.format(there.format)
-    new = there._replace(id=successor.id)
-    reader, checked = access.current().reader, dict[int, CheckedReading]()
-    for each in (segment, there):
+    directory, format, both = access.directory, access.format(there.format), (there, segment)
+    for each in both:
         if each.copies is not Copies.NONE:  # data without rows are not written
             quarantine.link(directory, each.name, verb="archive", why=COPIES)
         keep_data_after(directory, each.name, each.end, format, verb="archive")
-        checked[each.id] = CheckedReading(reader.file_of(each), each.committed(format.mutable))
+
+    def pieces() -> Iterator[list[Row]]:
+        for piece in transaction.pieces_of(both, interval, _MERGED):
+            yield [(*row, seq) for seq, *row in piece]
+
+    places = MergedPlaces(transaction, segment, there._replace(id=successor.id))
     with access.current().index.snapshot() as snapshot, successor.create() as staged:
-
-        def read(piece: Sequence[tuple[int, int, int, int, int]]) -> list[bytes]:
-            """Return the bytes of data, in their order: (seq, reftime, segment, offset, size) of each."""
-            contents = {}
-            for id_ in (segment.id, there.id):
-                rows: list[Row] = [each[1:] for each in piece if each[2] == id_]
-                contents[id_] = reader.contents(snapshot, rows, checked[id_].add) if rows else iter(())
-            return [next(contents[of]) for _, _, of, _, _ in piece]
-
-        pieces = partial(transaction.pieces_of, (there, segment), interval, _MERGED)
-        ends = [there.end, segment.end]
-        start = start_for(format, ends, (read(piece) for piece in pieces()))
-        writer = SegmentWriter(format, staged, name, start, save_blocks=partial(transaction.save_blocks, new))
-        for piece in pieces():
-            payloads = read(piece)
-            if any(end.kind != writer.end.kind for end in ends):
-                payloads, _ = format.refit(payloads, writer.end.kind)
-            sizes = [*map(len, payloads)]
-            offsets = accumulate(format.extents(sizes), initial=writer.end.length)
-            writer.add(payloads)
-            transaction.set_places((new.id, offset, seq) for (seq, *_), offset in zip(piece, offsets, strict=False))
-            if sizes != [row[-1] for row in piece]:
-                transaction.resize(new, zip([row[0] for row in piece], sizes, strict=True))
-        for each in (segment, there):
-            if checked[each.id].is_whole() is False:
-                raise reader.wrong_checksum(each)
-        end, facts = writer.seal(), writer.facts()
+        end, facts = lay(format, snapshot, access.current().reader, both, pieces, staged, places)
     displace(access, there)
     return end, facts
 

@@ -10,14 +10,12 @@ import resource
 import stat
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 from ondisk.errors import AuthenticationFailed, FrameCorrupt, KeyMissing, StateError, StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.segment import Sealer, SegmentFile
 from ondisk.segments.facts import Committed, Seen, changed, drop_oldest, located, missing, too_short
-from ondisk.segments.generations import LOOKS, hidden, kept
-from ondisk.segments.places import elsewhere
+from ondisk.segments.generations import names_of
 
 _OPEN_TO_READ = 256  # files; fewer where a process may have few, see ConcatReader
 _LARGE = 16 * 1024 * 1024  # bytes
@@ -168,15 +166,9 @@ class ConcatReader:
         return opened
 
     def _found(self, name: str, generation: int, committed: Committed) -> _Open:
-        """Open the generation at its hidden name, or else at NAME; skip files that are not the generation.
-
-        Try the alias, the name, and the alias again: between the first two, a repack may promote the alias; after the
-        second, the next repack may replace the file at the name and link the old one to the alias. Then try again: a
-        drop may have begun and been undone meanwhile. A generation that is kept after that has left its alias.
-        """
-        file, alias = None, hidden(name, generation)
-        renamed = elsewhere(self._directory, name)  # looked at last: only if somebody has renamed its place
-        for place in chain((alias, name, alias) * LOOKS, (kept(name, generation),), renamed):
+        """Open the generation at its hidden name, or else at NAME; skip files that are not the generation."""
+        file = None
+        for place in names_of(self._directory, name, generation):
             found = self._open_if_there(place, is_alias=place != name)
             if found is not None:
                 opened = _Open(file := found, name)

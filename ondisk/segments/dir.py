@@ -37,7 +37,6 @@ import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from google_crc32c import extend
@@ -50,8 +49,7 @@ from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.segment import Damage, End, Facts, ScanResult
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen, changed, drop_oldest, facts_of, missing, restore_or_salvage, tail_of
-from ondisk.segments.generations import LOOKS, hidden, kept
-from ondisk.segments.places import elsewhere
+from ondisk.segments.generations import names_of
 
 SEQUENCE = ".sequence"
 METADATA, NEW_METADATA = ".metadata", ".metadata.new"
@@ -504,9 +502,8 @@ class DirReader:
         folder = self._folders.get(generation)
         if folder is not None:
             return folder
-        other, alias, committed = None, hidden(name, generation), known()
-        # It may be moved in between, and a drop may be undone meanwhile; and somebody may have renamed its place.
-        for place in chain((alias, name) * LOOKS, (kept(name, generation),), elsewhere(self._directory, name)):
+        other, committed = None, known()
+        for place in names_of(self._directory, name, generation):
             folder = self._inside(place)
             if folder is not None and seen_in(folder, committed.facts, committed.size) is not Seen.OTHER:
                 self._folders[generation] = folder

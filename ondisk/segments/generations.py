@@ -61,10 +61,9 @@ from collections.abc import Iterable, Iterator
 from ondisk.errors import ReadOnly, StorageError
 from ondisk.filesystem import Directory, WritableFile, is_denied
 from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.places import roots
+from ondisk.segments.places import elsewhere, roots
 
-LOOKS = 3
-"""How often a reader looks at both names of a generation. It finds it in the second round, unless drops are undone."""
+_LOOKS = 3  # rounds; a reader finds a generation in the second one, unless drops are undone
 
 REPLACED = ".replaced"
 """The folder, beside the segments, of generations that are kept after nobody needs them."""
@@ -102,6 +101,20 @@ def present_name(directory: Directory, name: str, generation: int) -> str:
 def kept(name: str, generation: int) -> str:
     parent, slash, last = name.rpartition("/")
     return f"{parent}{slash}{REPLACED}/{last}.{generation}"
+
+
+def names_of(directory: Directory, name: str, generation: int) -> Iterator[str]:
+    """Yield the names at which a reader finds the bytes of a generation, in the order in which to look at them.
+
+    The hidden name, the name, and the hidden name again: between the first two, a repack may promote the alias; after
+    the second, the next repack may replace the file at the name and link the old one to the alias. Then again: a drop
+    may have begun and been undone meanwhile. A generation that is kept after that has left its alias; and somebody may
+    have renamed its place.
+    """
+    alias = hidden(name, generation)
+    yield from (alias, name, alias) * _LOOKS
+    yield kept(name, generation)
+    yield from elsewhere(directory, name)
 
 
 def retire(directory: Directory, name: str, generation: int) -> bool:

@@ -27,21 +27,15 @@ _LONGEST = 4096  # bytes
 
 
 class Identity(NamedTuple):
-    """What the file of a place says.
+    """What the file of a place says."""
 
-    Attributes:
-        id: random; no other folder has it, but for copies.
-        generation: of the segment that was moved there last. A file with a lower one is of an older state.
-        begin, end: the interval of its segments, microseconds since 1970; both 0 without any.
-        is_offline: somebody has said that it is away for long; only the file on the dataset's disk says so.
-    """
-
-    id: str
-    generation: int = 0
+    id: str  # random; no other folder has it, but for copies
+    generation: int = 0  # of the segment that was moved there last. A file with a lower one is of an older state.
     count: int = 0  # type: ignore[assignment]  # not the method of tuples
+    # the interval of its segments, microseconds since 1970; both 0 without any
     begin: int = 0
     end: int = 0
-    is_offline: bool = False
+    is_offline: bool = False  # somebody has said that it is away for long; only the file on the dataset's disk says so
 
     def during(self, interval: Interval | None) -> Identity:
         """Return it with another interval; None for no segments."""

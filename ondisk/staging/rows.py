@@ -19,6 +19,7 @@ Rows of data that are to be appended, of what a scan found in a segment, or of a
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -259,7 +260,7 @@ def merge(directory: Directory, names: Sequence[str], merged: str, kinds: Mappin
         with sqlite_errors(directory):
             connection.execute("COMMIT")
             for name in names:
-                connection.execute("ATTACH ? AS more", (str(directory.path / name),))
+                connection.execute("ATTACH ? AS more", (os.fsencode(directory.path / name),))  # it need not be UTF-8
                 connection.execute("BEGIN")
                 for sql in _merging(connection, kinds):
                     connection.execute(sql)

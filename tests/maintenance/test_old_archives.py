@@ -120,6 +120,12 @@ def test_late_data_are_found_as_duplicates_and_a_repack_merges_them(tmp_path: Pa
         assert dataset.check(accurate=True).is_clean
 
 
+def test_archives_are_taken_over_in_a_folder_whose_name_is_not_utf8(tmp_path: Path) -> None:
+    path = old("archived", tmp_path).rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    assert ondisk.migrate(path).done
+    assert unordered(answers(path)) == unordered(EXPECTED["archived"])
+
+
 def numbers(path: Path) -> set[tuple[int, int]]:
     return {*sql(path, "SELECT seq, reftime FROM datum")}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from kit import EVERY_TYPE
 from staging.stages import CONFIG, check_sound, commit, counts, stage
 from worlds import connections, content, datum
 
+import ondisk
 from ondisk import Datum
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -57,6 +59,12 @@ def test_many_stages_are_brought_together(create, count):
         {name: value for name, value in part[0].metadata.items() if value is not None} for part in parts
     ]
     check_sound(dataset)
+
+
+def test_several_stages_are_brought_together_in_a_folder_whose_name_is_not_utf8(tmp_path):
+    dataset = ondisk.create(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"), {**CONFIG, "format": "jsonl"})
+    assert counts(commit(dataset, [datum(0)], [datum(1)])) == (2, 0, 0)
+    assert dataset.count() == 2
 
 
 def test_metadata_of_every_type_arrive(create):
