@@ -14,6 +14,7 @@ from functools import cache
 from ondisk.backup.point import (
     DATASET,
     SEGMENTS,
+    UNREADABLE,
     Kept,
     Part,
     Point,
@@ -31,17 +32,7 @@ from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.away import away_in
 from ondisk.dataset.layout import CONFIG
 from ondisk.dataset.read import DatasetReader
-from ondisk.errors import (
-    DiskFull,
-    DurabilityLost,
-    FrameCorrupt,
-    IntegrityError,
-    InvalidInput,
-    LockError,
-    NotFound,
-    StorageError,
-    shown,
-)
+from ondisk.errors import DiskFull, FrameCorrupt, IntegrityError, InvalidInput, LockError, StorageError, shown
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format, find
 from ondisk.formats.diskqueue.state import NAME as STATE
@@ -52,9 +43,6 @@ from ondisk.segments.dir import METADATA, MetadataEntry, MetadataFile, file_name
 from ondisk.segments.facts import Committed, Seen, checksum_of, tail_of
 from ondisk.segments.places import closed, outside
 from ondisk.step import place_of
-
-UNREADABLE = (IntegrityError, NotFound, StorageError, FileNotFoundError)
-"""What reading a segment raises that is damaged, or not there."""
 
 _NAME = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9a-f]{8})")
 _TRIES = 1000
@@ -155,8 +143,6 @@ class SegmentCopies:
             try:
                 staged.copy(source, 0, committed.size, 0)
             except (EOFError, StorageError) as error:
-                if isinstance(error, DiskFull | DurabilityLost):
-                    raise
                 problem = reason_of(error)
             is_whole = not problem and copy.is_in(staged)
             if not is_whole:
@@ -196,9 +182,8 @@ class SegmentCopies:
                     self._target.drop(path)
                 else:
                     self._keep(path, size, f"{self._root}/{copy.file}")
-            except (EOFError, *UNREADABLE) as error:
-                if isinstance(error, DiskFull | DurabilityLost):
-                    raise
+            except UNREADABLE as error:
+                reason_of(error)  # raises an error of writing
                 self._target.drop(path)
                 copy = replace(copy, kept=Kept.MISSING, file="", stored=0, checksum=0, total=0)
         self._report(segment, problem, copy.kept)
@@ -324,9 +309,7 @@ class SegmentCopies:
                 self._keep(path, entry.size)
                 return ""
             problem = "it does not have the checksum in its entry"
-        except (EOFError, *UNREADABLE) as error:
-            if isinstance(error, DiskFull | DurabilityLost):
-                raise
+        except UNREADABLE as error:
             problem = reason_of(error)
         self._target.drop(path)
         return problem

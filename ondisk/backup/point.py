@@ -15,7 +15,7 @@ from zlib_ng.zlib_ng import crc32
 
 from ondisk.dataset.layout import CONFIG
 from ondisk.datum import from_microseconds
-from ondisk.errors import IntegrityError, OndiskError, StorageError, VersionTooNew
+from ondisk.errors import DiskFull, DurabilityLost, IntegrityError, NotFound, OndiskError, StorageError, VersionTooNew
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.index import INDEX
 from ondisk.segment import SegmentFile
@@ -44,6 +44,8 @@ class Kept(StrEnum):
 
 
 USABLE = (Kept.WHOLE, Kept.UNPROVEN)
+UNREADABLE = (IntegrityError, NotFound, StorageError, FileNotFoundError, EOFError)
+"""What reading a segment or its copy raises that is damaged, or not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,10 @@ def holds(file: ReadableFile | WritableFile, entry: MetadataEntry) -> bool:
     return (size, checksum) == (entry.size, entry.checksum)
 
 
-def reason_of(error: BaseException) -> str:
+def reason_of(error: Exception) -> str:
+    """Return why something cannot be read; raise the error if it is one of writing."""
+    if isinstance(error, DiskFull | DurabilityLost):
+        raise error
     return error.message if isinstance(error, OndiskError) else str(error)
 
 

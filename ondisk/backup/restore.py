@@ -12,6 +12,7 @@ from typing import Any
 
 from ondisk.backup.point import (
     SEGMENTS,
+    UNREADABLE,
     USABLE,
     Kept,
     Part,
@@ -31,7 +32,6 @@ from ondisk.errors import (
     AlreadyExists,
     DatasetExists,
     DiskFull,
-    DurabilityLost,
     FrameCorrupt,
     IntegrityError,
     InvalidInput,
@@ -234,9 +234,7 @@ class _Restore:
                 try:
                     facts, problem = (self._folder if copy.is_dir else self._file)(part, copy, place)
                     folders.add(copy.segment if copy.is_dir else copy.segment.rpartition("/")[0])
-                except (IntegrityError, NotFound, StorageError, FileNotFoundError, EOFError) as error:
-                    if isinstance(error, DiskFull | DurabilityLost):
-                        raise
+                except UNREADABLE as error:
                     is_missing = isinstance(error, FileNotFoundError)
                     problem = "its copy is missing" if is_missing else f"its copy cannot be read: {reason_of(error)}"
                     kept = Kept.MISSING

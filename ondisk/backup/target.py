@@ -18,7 +18,6 @@ from ondisk.errors import (
     IntegrityError,
     OndiskError,
     StateError,
-    StorageError,
     VersionTooNew,
     command,
 )
@@ -56,8 +55,6 @@ class Target(Closing):
             directory = Directory.open(path)
         except (FileNotFoundError, NotADirectoryError):
             raise _no_backup(path) from None
-        except OSError as error:
-            raise StorageError(f"{os.fspath(path)}: {error.strerror}", errno=error.errno) from error
         target = cls(directory)
         if not target._uuid():
             directory.close()

@@ -77,7 +77,7 @@ def commit(
         counts in headers → syncs each segment, and the directories of new ones → commits. A crash before the commit
         leaves the staged files of the job, and bytes that nobody reads and the next append cuts off. A crash after it
         leaves the staged files.
-    Locks: the writers' lock, but not while the rows of many stages are merged.
+    Locks: the writers' lock, but not while the rows of several stages are merged.
     Cost: rows are inserted inside SQLite, and bytes are copied inside the kernel. Only pieces (the data of one stage in
         one segment) that contain duplicates, or are not compressed like their segment, are read and written again.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from datetime import UTC
 from itertools import groupby
 from math import isnan
@@ -23,23 +23,15 @@ from ondisk.matcher.fields import Fields
 
 def by_group(access: Opened, query: Query, by: By) -> Generator[Group, None, None]:
     """Yield the groups of data, in order; without the field first. Memory: one group; for `data.NAME`, all."""
-    kinds = kinds_of(access.index.config.fields, by)
     with contextlib.closing(parts_of(access, query, by)) as parts:
         for part in parts:
-            yield part.group(by, *kinds)
-
-
-def kinds_of(fields: Mapping[str, FieldType], by: By) -> tuple[list[FieldType], FieldType | None]:
-    known, of = {**fields, "reftime": FieldType.TIMESTAMP}, by.of
-    keys = [FieldType.TIMESTAMP if key in PERIODS else known[key] for key in by.keys]
-    return keys, FieldType.REAL if of is not None and of.startswith(CONTENT) else known[of] if of is not None else None
+            yield part.group(by)
 
 
 def parts_of(access: Opened, query: Query, by: By) -> Generator[Part, None, None]:
     """Yield the groups of the data that match, in order, as parts, to which those of other datasets can be added."""
     if by.of is not None and by.of.startswith(CONTENT):
-        kinds, _ = kinds_of(access.index.config.fields, by)
-        yield from _of_content(data(access, query, with_data=True), by, kinds, by.of.removeprefix(CONTENT))
+        yield from _of_content(data(access, query, with_data=True), by, by.of.removeprefix(CONTENT))
         return
     with access.index.snapshot() as snapshot:
         yield from groups.grouped(snapshot, query.tree(access.index), by)
@@ -63,8 +55,9 @@ def check(by: str, of: str | None, tz: str | None, known: Fields) -> By:
             "tz (--tz) is the zone of periods, and the groups are by values", hint="Omit it, or add a period."
         )
     zone = UTC if tz is None else zone_of(tz)
+    kinds = tuple(FieldType.TIMESTAMP if key in PERIODS else known[key].kind for key in keys)
     if of is None or of.startswith(CONTENT):
-        return By(keys, of, zone)
+        return By(keys, of, zone, kinds, None if of is None else FieldType.REAL)
     try:
         of = declared(of, known)
     except MatchError as error:
@@ -74,7 +67,7 @@ def check(by: str, of: str | None, tz: str | None, known: Fields) -> By:
     if kind not in (*NUMBERS, FieldType.TIMESTAMP):
         hint = "Name a field that is declared integer, real or timestamp."
         raise MatchError(f"{shown(of)} is declared {kind}, and has no lowest and highest value", hint=hint)
-    return By(keys, of, zone)
+    return By(keys, of, zone, kinds, kind)
 
 
 def _group(name: str, known: Fields) -> str:
@@ -106,7 +99,7 @@ def _number(value: Any) -> float | None:
     return None
 
 
-def _of_content(found: Iterable[Datum], by: By, kinds: Sequence[FieldType], name: str) -> list[Part]:
+def _of_content(found: Iterable[Datum], by: By, name: str) -> list[Part]:
     parts: dict[tuple[Any, ...], Part] = {}
     begins = {each: Begins(each, by.zone) for each in PERIODS}
 
@@ -119,7 +112,7 @@ def _of_content(found: Iterable[Datum], by: By, kinds: Sequence[FieldType], name
     for datum in found:
         reftime = microseconds(datum.reftime)
         number = _number(datum.data.get(name)) if isinstance(datum.data, Mapping) else None
-        key = tuple(key_of(datum, reftime, each, kind) for each, kind in zip(by.keys, kinds, strict=True))
+        key = tuple(key_of(datum, reftime, each, kind) for each, kind in zip(by.keys, by.kinds, strict=True))
         part = Part(key, 1, 0 if datum.location is None else datum.location.size, reftime, reftime)
         if number is not None:
             part.min = part.max = part.total = number

@@ -21,12 +21,11 @@ from ondisk.errors import (
     MatchError,
     NeedsCheck,
     StateError,
-    StorageError,
     command,
     shell_words,
     shown,
 )
-from ondisk.filesystem import Directory, denied
+from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.index import Index
 from ondisk.step import ARCHIVE
@@ -58,10 +57,6 @@ def open_directory(path: str | os.PathLike[str]) -> Directory:
         return Directory.open(path)
     except (FileNotFoundError, NotADirectoryError):
         raise no_dataset(path) from None
-    except PermissionError as error:
-        raise denied(str(Path(path).absolute())) from error
-    except OSError as error:
-        raise StorageError(f"{os.fspath(path)}: {error.strerror}", errno=error.errno) from error
 
 
 def untrusted(path: str | os.PathLike[str]) -> NeedsCheck:

@@ -33,7 +33,7 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.delete import State
 from ondisk.dataset.groups import check as check_groups
 from ondisk.dataset.groups import joined as joined_groups
-from ondisk.dataset.groups import kinds_of, parts_of
+from ondisk.dataset.groups import parts_of
 from ondisk.dataset.layout import CONFIG, no_dataset, open_directory, read_config
 from ondisk.dataset.query import Query, Stored, data, described, joined_payloads, stored
 from ondisk.dataset.queryable import Queryable
@@ -191,8 +191,7 @@ class Merged(Queryable):
             with self._opened_again(candidate) as dataset:
                 access = dataset._access
                 found = [*joined_groups([found, parts_of(access.current(), query, by)])]
-        kinds = kinds_of({name: self.fields[name].kind for name in self.fields}, by)
-        yield from (each.group(by, *kinds) for each in found)
+        yield from (each.group(by) for each in found)
 
     def _each(self) -> Iterator[Dataset]:
         for path in self.paths:

@@ -332,11 +332,7 @@ def found_in(path: str, skipped: Skipped) -> Iterator[Found]:
     if not Path(path).is_dir():
         yield _named(path)
         return
-    try:
-        top = Directory.open(path)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}", path=path, errno=error.errno) from error
-    with top:
+    with Directory.open(path) as top:
         if top.stat(CONFIG) is not None:
             raise InvalidInput(f"{path} is a dataset", hint="Append what `ondisk query --to` exports of it.")
         waiting = [""]

@@ -73,9 +73,16 @@ class Directory(Closing):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Directory:
-        """Open an existing directory; raise FileNotFoundError or NotADirectoryError."""
+        """Open an existing directory; raise FileNotFoundError, NotADirectoryError, or StorageError."""
         absolute = Path(path).absolute()
-        return cls(absolute, os.open(absolute, os.O_RDONLY | os.O_DIRECTORY))
+        try:
+            return cls(absolute, os.open(absolute, os.O_RDONLY | os.O_DIRECTORY))
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except PermissionError as error:
+            raise denied(str(absolute)) from error
+        except OSError as error:
+            raise StorageError(f"{absolute}: {error.strerror}", errno=error.errno) from error
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> Directory:
@@ -107,8 +114,6 @@ class Directory(Closing):
         except (FileNotFoundError, NotADirectoryError):
             hint = f"Create it (`mkdir -p {parent}`), or choose another file."
             raise NotFound(f"{parent}: no such directory", hint=hint) from None
-        except OSError as error:
-            raise StorageError(f"{parent}: {error.strerror}", errno=error.errno) from error
 
     def inside(self, name: str, *, make: bool = False, durable: bool = True) -> Directory:
         """Open a subdirectory; `make` it and those above it first; if `durable`, sync the parent of each new one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from itertools import chain
@@ -10,7 +10,7 @@ from math import isfinite, nan
 from typing import Any, NamedTuple
 
 from ondisk.datum import FieldType, Value, from_microseconds, microseconds, restored
-from ondisk.index.field_values import checked, kind_of
+from ondisk.index.field_values import checked
 from ondisk.index.snapshot import Snapshot
 from ondisk.index.sums import OF_INTERVAL, interval_of_sums
 from ondisk.index.tables import begin_of, column_of, formatted
@@ -33,11 +33,14 @@ class By(NamedTuple):
     Attributes:
         keys: one or several of: a period, a declared field, reftime.
         of: another declared field, of numbers or times, or `data.NAME`; None for none.
+        kinds, kind: the types of the keys, and of the other field.
     """
 
     keys: tuple[str, ...]
     of: str | None
     zone: tzinfo
+    kinds: tuple[FieldType, ...]
+    kind: FieldType | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +96,13 @@ class Part:
             self.total += other.total
             self.number += other.number
 
-    def group(self, by: By, kinds: Sequence[FieldType], of: FieldType | None) -> Group:
+    def group(self, by: By) -> Group:
         """Return the group, with the values that the types of its keys and of the other field have."""
         least = most = mean = None
-        if of is not None and self.number:
-            least, most = restored(self.min, of), restored(self.max, of)
-            mean = self.total / self.number if of in NUMBERS and isfinite(self.total) else None
-        keys = (None if key is None else restored(key, kind) for key, kind in zip(self.key, kinds, strict=True))
+        if by.kind is not None and self.number:
+            least, most = restored(self.min, by.kind), restored(self.max, by.kind)
+            mean = self.total / self.number if by.kind in NUMBERS and isfinite(self.total) else None
+        keys = (None if key is None else restored(key, kind) for key, kind in zip(self.key, by.kinds, strict=True))
         shown = [
             key.astimezone(by.zone) if name in PERIODS and isinstance(key, datetime) else key
             for name, key in zip(by.keys, keys, strict=True)
@@ -155,38 +158,37 @@ def grouped(snapshot: Snapshot, tree: Expression, by: By) -> Iterator[Part]:
         )
         for key, *counts in chain.from_iterable(snapshot.select(sql, interval)):
             part = Part((key,), *counts)
-            _check(snapshot, part, [FieldType.TIMESTAMP])
+            _check(snapshot, part, by)
             yield part
         return
     if by.zone is not UTC:
         for name in PERIODS:
             snapshot.connection.create_function(f"{name}_begin", 1, Begins(name, by.zone).of, deterministic=True)
     where, value = snapshot.where(tree), "NULL" if by.of is None else column_of(by.of)
-    kinds = [FieldType.TIMESTAMP if key in PERIODS else kind_of(snapshot, key) for key in by.keys]
-    numbers = ", ".join(str(number + 1) for number in range(len(kinds)))
+    numbers = ", ".join(str(number + 1) for number in range(len(by.kinds)))
     keys = ", ".join(f"{_key(key, by.zone)} AS key{number}" for number, key in enumerate(by.keys))
     sql = (
         f"SELECT {keys}, count(*) AS n, sum(size) AS size, min(reftime) AS first, max(reftime) AS last,"
         f" min({value}) AS least, max({value}) AS most, total({value}) AS total, count({value}) AS number"
         f" FROM datum WHERE {where.sql} GROUP BY {numbers}"
     )
-    if any(kind.interned for kind in kinds):
-        keys = ", ".join(f"v{at}.value" if kind.interned else f"key{at}" for at, kind in enumerate(kinds))
-        joins = (f"LEFT JOIN value AS v{at} ON v{at}.id = key{at}" for at, kind in enumerate(kinds) if kind.interned)
+    if any(kind.interned for kind in by.kinds):
+        keys = ", ".join(f"v{at}.value" if kind.interned else f"key{at}" for at, kind in enumerate(by.kinds))
+        joins = (f"LEFT JOIN value AS v{at} ON v{at}.id = key{at}" for at, kind in enumerate(by.kinds) if kind.interned)
         sql = (
             f"SELECT {keys}, n, size, first, last, least, most, total, number FROM ({sql}) AS counted {' '.join(joins)}"
         )
     for row in chain.from_iterable(snapshot.select(f"{sql} ORDER BY {numbers}", where.values)):
-        part = Part(row[: len(kinds)], *row[len(kinds) :])
+        part = Part(row[: len(by.kinds)], *row[len(by.kinds) :])
         if row[-2] is None:  # SQLite's form of inf - inf
             part.total = nan
-        _check(snapshot, part, kinds)
+        _check(snapshot, part, by)
         yield part
 
 
-def _check(snapshot: Snapshot, part: Part, kinds: Sequence[FieldType]) -> None:
+def _check(snapshot: Snapshot, part: Part, by: By) -> None:
     """Raise here, where it is the error of this index, if a group has a key or a time that ondisk never writes."""
-    for key, kind in zip(part.key, kinds, strict=True):
+    for key, kind in zip(part.key, by.kinds, strict=True):
         checked(snapshot, key, kind)
     for time in (part.begin, part.end):
         checked(snapshot, time, FieldType.TIMESTAMP)

@@ -20,7 +20,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, create_files, filter_of
 from ondisk.errors import DatasetExists, InvalidInput, NotFound, OndiskError, SegmentCorrupt, command
-from ondisk.filesystem import Directory, WritersLock, denied
+from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import find
 from ondisk.formats.diskqueue.drafts import header_of
 from ondisk.formats.diskqueue.edges import has_json
@@ -138,8 +138,6 @@ def _queue(path: str | os.PathLike[str]) -> Iterator[Directory]:
         directory = Directory.open(path)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"{os.fspath(path)} is not a directory", hint="Check the path of the queue.") from None
-    except PermissionError as error:
-        raise denied(os.fspath(path)) from error
     with directory:
         _check(directory)
         yield directory

@@ -24,15 +24,7 @@ from typing import TypeAlias, cast
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult
 from ondisk.dataset.layout import CONFIG
-from ondisk.errors import (
-    AuthenticationFailed,
-    InvalidInput,
-    KeyMissing,
-    NotFound,
-    OndiskError,
-    SegmentCorrupt,
-    StorageError,
-)
+from ondisk.errors import AuthenticationFailed, InvalidInput, KeyMissing, NotFound, OndiskError, SegmentCorrupt
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch
 from ondisk.formats.base import FileStream
@@ -107,8 +99,6 @@ def _opened(path: str | os.PathLike[str]) -> Directory:
     except NotADirectoryError:
         hint = "Name the folder of its segments; append single segments without --format diskqueue."
         raise InvalidInput(f"{os.fspath(path)} is not the directory of a queue", hint=hint) from None
-    except OSError as error:
-        raise StorageError(f"{os.fspath(path)}: {error.strerror}", errno=error.errno) from error
     if queue.stat(CONFIG) is not None:
         queue.close()
         hint = "Copy its data: `ondisk query FROM --data | ondisk append TO - --format seg`."
@@ -368,8 +358,6 @@ def _named(file: ReadableFile) -> Iterator[None]:
     """Name a segment in the error that says why nothing of it can be read."""
     try:
         yield
-    except InvalidInput as error:
-        hint = f"{error.hint} To import the segments after it, move it out of the queue."
-        raise type(error)(f"{file.path}: {error.message}", hint=hint, **error.context) from error
-    except (KeyMissing, AuthenticationFailed) as error:
-        raise type(error)(f"{file.path}: {error.message}", hint=error.hint, **error.context) from error
+    except (InvalidInput, KeyMissing, AuthenticationFailed) as error:
+        passes = " To import the segments after it, move it out of the queue." * isinstance(error, InvalidInput)
+        raise type(error)(f"{file.path}: {error.message}", hint=error.hint + passes, **error.context) from error

@@ -26,18 +26,10 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.states import Diagnosis
 from ondisk.maintenance.states import State as Is
 from ondisk.maintenance.successor import complete, drop
+from ondisk.queue import position as positions
 from ondisk.queue import state_file
 from ondisk.queue.order import Order, Stop, Taken
-from ondisk.queue.position import (
-    begin_again,
-    believed,
-    check_consumable,
-    has_gone,
-    is_there,
-    leave_removed,
-    past_end,
-    position,
-)
+from ondisk.queue.position import believed, check_consumable, has_gone, is_there, position
 from ondisk.step import number_of
 
 _SOME = 10_000  # data
@@ -109,7 +101,7 @@ def move(access: Access, taken: Taken) -> list[str]:
         _check_same(access, taken.segment)
         before = _position(access)
         end = taken.end.segment, taken.end.byte_index
-        if before is None or past_end(access) or (before.segment, before.offset(taken.begin)) < end:
+        if before is None or positions.past_end(access) or (before.segment, before.offset(taken.begin)) < end:
             state_file.write(access.directory, _as_version(before, access, taken))
     return remove_acknowledged(access)
 
@@ -141,10 +133,10 @@ def remove_acknowledged(access: Access) -> list[str]:
             if segment is None or not _is_removable(segment):
                 continue
             complete(access, segment)
-            begin_again(access.directory, name)
+            positions.begin_again(access.directory, name)
             drop(access, transaction, Diagnosis(name, Is.DELETED, ("it is acknowledged",)), Known(segment))
             removed.append(name)
-    leave_removed(access, "ack")
+    positions.leave_removed(access, "ack")
     return removed
 
 

@@ -12,15 +12,7 @@ import re
 from collections.abc import Collection
 
 from ondisk.dataset.access import Access
-from ondisk.errors import (
-    AuthenticationFailed,
-    InvalidInput,
-    KeyMissing,
-    SegmentCorrupt,
-    StateError,
-    StorageError,
-    command,
-)
+from ondisk.errors import InvalidInput, OndiskError, StateError, StorageError, command
 from ondisk.filesystem import Directory
 from ondisk.formats.base import FileStream
 from ondisk.formats.diskqueue.frame_reader import walk
@@ -237,7 +229,7 @@ def misplaced_in(directory: Directory, format: Seg, at: State) -> str | None:
         begin = frames.offset
         offset = at.offset(begin)
         place, found = walk(frames, offset)
-    except (FileNotFoundError, StorageError, InvalidInput, SegmentCorrupt, KeyMissing, AuthenticationFailed):
+    except (FileNotFoundError, OndiskError):
         return None  # whoever reads the segment reports that
     if found == "short":
         return None if frames.damage is not None or (at.version and not at.frame_index) else _wrong(at, _PAST)

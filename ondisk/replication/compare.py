@@ -25,16 +25,7 @@ from ondisk.errors import IntegrityError, TokenExpired, TokenForeign
 from ondisk.index.changes import OWN
 from ondisk.replication.feed import Kind
 from ondisk.replication.replica import Replica
-from ondisk.replication.source import (
-    MOST_SEQS,
-    DatasetSource,
-    Entry,
-    Removed,
-    Source,
-    entries_at,
-    replicate_command,
-    rows_in,
-)
+from ondisk.replication.source import MOST_SEQS, DatasetSource, Entry, Source, entries_at, replicate_command, rows_in
 from ondisk.replication.source_rows import Followed, Mode
 from ondisk.replication.token import Token
 from ondisk.step import Step, days_ago, runs_of
@@ -70,6 +61,7 @@ class Differs(IntEnum):
 WANTED = (Differs.MISSING, Differs.UNREAD, Differs.CHANGED, Differs.DAMAGED)
 """The data of the source that the replica lacks, or has other bytes of."""
 
+_NOTED = {Kind.DELETED: Differs.DELETED, Kind.LOST: Differs.LOST, Kind.AGED: Differs.AGED}
 _FOUND = {
     "missing": (Differs.MISSING, Differs.UNREAD),
     "differs": (Differs.CHANGED,),
@@ -306,19 +298,14 @@ def find_reasons(source: Source, found: Differences, offset: int) -> None:
     for some in found.of(Differs.EXTRA):
         asked = [each for each in some if each.seq < OWN]
         removed = source.removed([each.seq for each in asked])
-        notes = {target: (number, kind) for target, number, kind in removed.notes}
-        found.settle((each.seq, _reason(each, notes.get(each.seq), removed, offset, oldest)) for each in asked)
-
-
-def _reason(entry: Entry, note: tuple[int, Kind] | None, removed: Removed, offset: int, oldest: int) -> Differs:
-    if note is not None:
-        number, kind = note
-        if kind is Kind.DELETED:
-            return Differs.DELETED if number <= offset else Differs.PENDING
-        return Differs.LOST if kind is Kind.LOST else Differs.AGED
-    if entry.reftime < oldest:  # its note may be forgotten, too
-        return Differs.AGED
-    return Differs.UNKNOWN if removed.is_partial or entry.seq > removed.expired else Differs.GONE
+        reasons = dict.fromkeys((each.seq for each in asked), Differs.GONE)
+        reasons |= {seq: Differs.UNKNOWN for seq in reasons if removed.is_partial or seq > removed.expired}
+        reasons |= {each.seq: Differs.AGED for each in asked if each.reftime < oldest}  # its note may be forgotten, too
+        for target, number, kind in removed.notes:
+            if target in reasons:  # a server may send anything
+                is_pending = kind is Kind.DELETED and number > offset
+                reasons[target] = Differs.PENDING if is_pending else _NOTED[kind]
+        found.settle(reasons.items())
 
 
 def _oldest(config: DatasetConfig) -> int:
@@ -388,6 +375,11 @@ class Verified:
         return self.missing + self.extra + self.differs + self.damaged + self.unreadable + self.lost
 
 
+def needs_reconcile(replica: Replica, problem: str) -> TokenForeign:
+    path = replica.dataset.path
+    return TokenForeign(f"{path}: {problem}", hint=f"Run {replicate_command(replica.source, path, '--reconcile')}.")
+
+
 def verify(replica: Replica, *, on_range: OnRange = lambda _done, _left: None) -> Verified:
     """Compare a replica with its source, up to the last change that the replica has applied.
 
@@ -397,11 +389,10 @@ def verify(replica: Replica, *, on_range: OnRange = lambda _done, _left: None) -
 
     Cost: reads all data of source and replica.
     """
-    source, now = replica.source, situation(replica)
+    now = situation(replica)
     if now.mode is Mode.FOREIGN or now.is_begun:
         what = "is not complete" if now.is_begun else "is needed: their numbers are not those of its source"
-        hint = f"Run {replicate_command(source, replica.dataset.path, '--reconcile')}."
-        raise TokenForeign(f"{replica.dataset.path}: a comparison of all data {what}", hint=hint)
+        raise needs_reconcile(replica, f"a comparison of all data {what}")
     config = replica.dataset.config
     verified = Verified(now.uuid, now.offset, max(0, now.last - now.offset))
     with compared(replica, now.uuid, Mode.VALID, 1, now.offset, on_range) as found:

@@ -33,7 +33,6 @@ from ondisk.errors import (
     SegmentMissing,
     StateError,
     StorageError,
-    TokenForeign,
     command,
 )
 from ondisk.filesystem import WritableFile
@@ -43,19 +42,11 @@ from ondisk.index.precedence import FIRST
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.successor import Successor, appear, complete, displace
 from ondisk.replication import source_rows
-from ondisk.replication.compare import Differs, OnRange, compared, situation
+from ondisk.replication.compare import Differs, OnRange, compared, needs_reconcile, situation
 from ondisk.replication.feed import Kind
 from ondisk.replication.records import Group, Records
 from ondisk.replication.replica import ANSWER_BYTES, Replica
-from ondisk.replication.source import (
-    MOST_REMOVED,
-    DatasetSource,
-    Entry,
-    PathSource,
-    errors_at,
-    replicate_command,
-    rows_in,
-)
+from ondisk.replication.source import MOST_REMOVED, DatasetSource, Entry, PathSource, errors_at, rows_in
 from ondisk.replication.source_rows import LOST, Mode
 from ondisk.segments import quarantine
 from ondisk.segments.facts import checksum_of, facts_of, tail_of
@@ -230,8 +221,7 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
         raise StateError("a source on a server cannot be healed", hint="Run it where the source is, with its path.")
     now = situation(replicated)
     if now.mode is not Mode.VALID or now.is_begun:
-        hint = f"Run {replicate_command(source, replicated.dataset.path, '--reconcile')}."
-        raise TokenForeign(f"{replicated.dataset.path}: its numbers may not be those of its source", hint=hint)
+        raise needs_reconcile(replicated, "its numbers may not be those of its source")
     healed, access = Healed(now.uuid), replicated.dataset._access
     reasons: dict[int, str] = {}
     with compared(replicated, now.uuid, Mode.VALID, 1, now.offset, on_range) as found:

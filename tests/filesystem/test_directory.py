@@ -279,6 +279,10 @@ def test_only_a_directory_can_be_opened(tmp_path):
         Directory.open(tmp_path / "file")
     with pytest.raises(FileExistsError):
         Directory.create(tmp_path / "file")
+    (tmp_path / "loop").symlink_to("loop")
+    for opened in (Directory.open, lambda path: Directory.above(path / "file")):
+        with pytest.raises(StorageError, match=f"^{tmp_path}/loop: Too many levels"):
+            opened(tmp_path / "loop")
 
 
 def test_the_filesystem_is_found_by_its_device(directory, tmp_path, monkeypatch):
