@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     def append(name: str) -> AppendResult:
         with Input(name, advance) as file:
             try:
-                return dataset.append_file(file, arguments.format, **table, **batch)  # type: ignore[arg-type]  # a RawIOBase is one
+                return dataset.append_file(file, arguments.format, **table, **batch)
             except (AuthenticationFailed, InvalidInput, KeyMissing) as error:
                 raise type(error)(f"{name}: {error.message}", hint=error.hint, **error.context) from error
 

@@ -106,7 +106,7 @@ def _proposal(name: str, table: dict[str, Any]) -> str:
         raise InvalidInput(f"{name} is a folder, and --from takes a file", hint=hint)
     with Input(name) as file:
         try:
-            return proposed(file, **table)  # type: ignore[arg-type]  # a RawIOBase is one
+            return proposed(file, **table)
         except InvalidInput as error:
             raise type(error)(f"{name}: {error.message}", hint=error.hint, **error.context) from error
 

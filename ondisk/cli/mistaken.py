@@ -138,8 +138,7 @@ def _mistakes(dataset: Dataset | Merged, tree: Expression) -> Iterator[str]:
 
 def _texts(tree: Expression) -> Iterator[tuple[str, str, Expression, bool]]:
     """Yield the field, the text, the condition and whether it is quoted, of each text that a match compares with."""
-    from ondisk.matcher import Compare, Components, Undeclared
-    from ondisk.matcher.tree import nodes
+    from ondisk.matcher import Compare, Components, Undeclared, nodes
 
     for node, _ in nodes(tree):
         leaf = dict(node.readings or ()).get("text") if isinstance(node, Undeclared) else node

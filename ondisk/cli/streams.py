@@ -119,45 +119,32 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-class Input(io.RawIOBase):
+class Input(io.FileIO):
     """An input file, or standard input for `-`, that raises ondisk's errors. `advance`: takes the size of each read."""
 
+    # Those of FileIO would not read with `readinto`.
+    read, readall = io.RawIOBase.read, io.RawIOBase.readall  # type: ignore[assignment]
+
     def __init__(self, name: str, advance: Callable[[int], None] = lambda count: None) -> None:
-        self.name = name  # the file's path; `append_file` reads the extension from it
         self._advance = advance
-        self._stream: io.FileIO | None = None  # `close` is also called if opening fails
-        self._stream = io.FileIO(sys.stdin.fileno(), closefd=False) if name == STDIN else _open(name)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return self._stream is not None and self._stream.seekable()
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        assert self._stream is not None
-        return self._stream.seek(offset, whence)
-
-    def fileno(self) -> int:
-        assert self._stream is not None
-        return self._stream.fileno()
+        try:
+            super().__init__(sys.stdin.fileno() if name == STDIN else name, closefd=name != STDIN)
+        except FileNotFoundError:
+            raise NotFound(f"{name}: no such file", hint="Check the path.") from None
+        except OSError as error:
+            raise _unreadable(name, error) from error
+        self.name = name  # the file's path; `append_file` reads the extension from it
 
     def readinto(self, buffer: Buffer) -> int:
-        assert self._stream is not None
         # Python handles a signal that arrives just before a read only after the read, which may be never: so poll.
-        while not select.select([self._stream], [], [], _ROUND)[0]:
+        while not select.select([self], [], [], _ROUND)[0]:
             pass
         try:
-            count = self._stream.readinto(buffer)
+            count = super().readinto(buffer)
         except OSError as error:
             raise _unreadable(self.name, error) from error
         self._advance(count)
         return count or 0
-
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-        super().close()
 
 
 def _write(content: bytes) -> bool:
@@ -178,15 +165,6 @@ def _write(content: bytes) -> bool:
         kind = DiskFull if error.errno in _NO_SPACE else StorageError
         raise kind(f"standard output: {error.strerror}", hint=hint, errno=error.errno) from error
     return True
-
-
-def _open(name: str) -> io.FileIO:
-    try:
-        return Path(name).open("rb", buffering=0)  # callers read large blocks
-    except FileNotFoundError:
-        raise NotFound(f"{name}: no such file", hint="Check the path.") from None
-    except OSError as error:
-        raise _unreadable(name, error) from error
 
 
 def _unreadable(name: str, error: OSError) -> StorageError:

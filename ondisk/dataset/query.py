@@ -18,8 +18,7 @@ from ondisk.filesystem import Closing
 from ondisk.formats import Format, find
 from ondisk.formats.base import DescribesFiles
 from ondisk.index import Index, Key, Row, Snapshot, segment_rows
-from ondisk.matcher import Everything, Expression, reftime_interval, undeclared_in
-from ondisk.matcher.tree import And
+from ondisk.matcher import And, Everything, Expression, reftime_interval, undeclared_in
 from ondisk.named_tuple import NamedTuple
 
 if TYPE_CHECKING:

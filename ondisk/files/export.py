@@ -51,6 +51,12 @@ if TYPE_CHECKING:
 
 _COPY = "Omit --link (in Python link=False): then the files are copies."
 _NOT_PERMITTED = f"Only the owner of a file may link it, and some filesystems have no links. {_COPY}"
+_HINTS = {
+    # The files look whole until they are read from the disk.
+    DurabilityLost: "Check the disk (dmesg), delete what was exported, and export again.",
+    DiskFull: "Free some space on this disk, and export again.",
+    ReadOnly: "Choose another folder, or a user who may write there.",
+}
 _REFUSALS = 100
 _KNOWN = 20  # names of metadata that an error lists
 _OPEN = 64  # folders
@@ -269,12 +275,8 @@ class _Files:
             self._compare(folder, last, content)
         except FileNotFoundError:
             raise InvalidInput(f"{self._top.at(name)} was removed meanwhile") from None
-        except DurabilityLost as error:
-            raise _lost(error) from error
-        except DiskFull as error:
-            raise DiskFull(error.message, hint="Free some space on this disk, and export again.") from error
-        except ReadOnly as error:
-            raise ReadOnly(error.message, hint="Choose another folder, or a user who may write there.") from error
+        except (DurabilityLost, DiskFull, ReadOnly) as error:
+            raise _hinted(error) from error
         except StorageError as error:
             if "errno" in error.context and error.context["errno"] not in _NO_NAME:
                 raise
@@ -331,7 +333,7 @@ class _Files:
             if not self._top.sync_together(()):
                 raise DurabilityLost(f"{self._top.path} cannot be synced")
         except DurabilityLost as error:
-            raise _lost(error) from error
+            raise _hinted(error) from error
 
 
 @contextlib.contextmanager
@@ -345,14 +347,13 @@ def _folder(path: str | os.PathLike[str]) -> Iterator[Directory]:
     except FileExistsError as error:
         raise AlreadyExists(f"{error.filename} is not a folder", hint="Choose another path.") from None
     except DurabilityLost as error:
-        raise _lost(error) from error
+        raise _hinted(error) from error
     with folder:
         yield folder
 
 
-def _lost(error: DurabilityLost) -> DurabilityLost:
-    """Return the error of a sync that says what to do. The files look whole until they are read from the disk."""
-    return DurabilityLost(error.message, hint="Check the disk (dmesg), delete what was exported, and export again.")
+def _hinted(error: DurabilityLost | DiskFull | ReadOnly) -> OndiskError:
+    return type(error)(error.message, hint=_HINTS[type(error)])
 
 
 def _with_metadata(data: Iterable[Datum], names: Names) -> Iterator[Datum]:

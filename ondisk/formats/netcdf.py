@@ -19,7 +19,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, microseconds
@@ -52,24 +52,8 @@ _SECONDS = {
 }
 _DEGREE = 1_000_000
 _UNNAMED = "This is a netCDF dimension but not a netCDF variable"
+_Variables: TypeAlias = "_Classic | _Hdf5"
 _ARPAE = "Arpae-Simc"  # whose files arkimet gives more metadata
-
-
-class Variables(Protocol):
-    def attribute(self, name: str, variable: str | None = None) -> Any:
-        """Return an attribute of the file or of a variable; None if there is none, or if it has several values."""
-
-    def dimensions(self) -> set[str]:
-        """Return the names of the dimensions."""
-
-    def variables(self) -> list[str]:
-        """Return the names of the variables."""
-
-    def first(self, name: str) -> float | None:
-        """Return the first value of a variable; None if it has none."""
-
-    def values(self, name: str) -> Sequence[float]:
-        """Return the values of a variable."""
 
 
 class NetCdf(WholeFile):
@@ -109,7 +93,7 @@ class NetCdf(WholeFile):
 
 
 @contextmanager
-def _opened(content: bytes) -> Iterator[Variables]:
+def _opened(content: bytes) -> Iterator[_Variables]:
     if content.startswith(MAGIC):
         yield _Classic(content)
         return
@@ -118,7 +102,7 @@ def _opened(content: bytes) -> Iterator[Variables]:
 
 
 class _Hdf5:
-    """The root group of a NetCDF-4 file; see `Variables`."""
+    """The root group of a NetCDF-4 file. An attribute is None if there is none, or if it has several values."""
 
     def __init__(self, group: hdf5.Group) -> None:
         self._group = group
@@ -157,7 +141,7 @@ class _Variable(NamedTuple):
 
 
 class _Classic:
-    """A file of a classic format in memory, see `Variables`; raises InvalidInput."""
+    """A file of a classic format in memory, as `_Hdf5` is for the others; raises InvalidInput."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -274,7 +258,7 @@ def _numbers(raw: _Raw) -> Sequence[float]:
     return struct.unpack(f">{len(raw.content) // struct.calcsize(letter)}{letter}", raw.content)
 
 
-def _area(file: Variables) -> dict[str, Any]:
+def _area(file: _Variables) -> dict[str, Any]:
     latitudes, longitudes = file.values("lat"), file.values("lon")
     numbers = [min(latitudes), max(latitudes), min(longitudes), max(longitudes)] if latitudes and longitudes else []
     if not numbers or not all(math.isfinite(each) and abs(each) <= 1000 for each in numbers):
@@ -285,7 +269,7 @@ def _area(file: Variables) -> dict[str, Any]:
     return {"area": pairs("GRIB", area), **bounds}
 
 
-def _reftime(file: Variables) -> int:
+def _reftime(file: _Variables) -> int:
     text = file.attribute("forecast_reference_time") or file.attribute("time")
     if text:
         try:

@@ -33,10 +33,10 @@ from ondisk.matcher import (
     TimeOfDay,
     Undeclared,
     matches,
+    nodes,
     reftime_interval,
     undeclared_in,
 )
-from ondisk.matcher.tree import nodes
 from ondisk.named_tuple import NamedTuple
 from ondisk.step import ALWAYS, DAY
 

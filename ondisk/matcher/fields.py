@@ -8,8 +8,7 @@ from typing import Any
 
 from ondisk.datum import METADATA, FieldType, Value, canonical
 from ondisk.errors import InvalidInput, MatchError, shown
-from ondisk.matcher.parsing import NOT_DECLARED, known_fields
-from ondisk.matcher.tree import (
+from ondisk.matcher import (
     Compare,
     Expression,
     IsMissing,
@@ -21,6 +20,7 @@ from ondisk.matcher.tree import (
     StartsWith,
     Undeclared,
 )
+from ondisk.matcher.parsing import NOT_DECLARED, known_fields
 
 _TAKES = {
     FieldType.INTEGER: "an int of 64 bits",

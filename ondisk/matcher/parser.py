@@ -20,10 +20,10 @@ from ondisk import items
 from ondisk.config import seconds_of
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, METADATA, FieldType
 from ondisk.errors import InvalidInput, MatchError, shown
+from ondisk.matcher import Compare, Components, Expression, Item, Kind, Operator, Scalar, Undeclared
 from ondisk.matcher.aliases import NO_ALIASES, Aliases
 from ondisk.matcher.parsing import NOT_DECLARED, Fragment, all_of, any_of, known_fields
 from ondisk.matcher.reftime import parse_times
-from ondisk.matcher.tree import Compare, Components, Expression, Item, Kind, Operator, Scalar, Undeclared
 
 MAX_LENGTH = 100_000
 _QUOTES = r'"[^"]*(?:"|(?P<open>\Z))'  # a doubled quote sign is the end of one match and the beginning of the next

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ondisk.datum import METADATA
 from ondisk.errors import MatchError
-from ondisk.matcher.tree import And, Compare, Everything, Expression, OneOf, Or, Scalar
+from ondisk.matcher import And, Compare, Everything, Expression, OneOf, Or, Scalar
 
 _QUOTED_IN_ERRORS = 60
 _NEGATION = "For numbers and times write `<5 or >5`; in Python, `~` negates a condition."

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ondisk.config import DatasetConfig
-from ondisk.matcher import And, Everything, Expression, IsMissing, Not, Or, matches
-from ondisk.matcher.tree import nodes
+from ondisk.matcher import And, Everything, Expression, IsMissing, Not, Or, matches, nodes
 from ondisk.spark.match_json import loads
 from ondisk.spark.pinned import Pinned
 from ondisk.tables.index_to_arrow import all_columns

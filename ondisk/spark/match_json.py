@@ -9,13 +9,14 @@ import json
 from collections.abc import Callable
 from typing import Any, get_args
 
+from ondisk import matcher
 from ondisk.errors import MatchError
 from ondisk.json_shapes import from_json, to_json
-from ondisk.matcher import Expression, tree
+from ondisk.matcher import Expression
 
 _NODES: dict[str, Any] = {
     name: node
-    for name, node in vars(tree).items()
+    for name, node in vars(matcher).items()
     if isinstance(node, type) and issubclass(node, Expression) and node is not Expression
 }
 _DEPTH = 100
@@ -33,7 +34,7 @@ def _is_scalar(value: Any) -> bool:
 _HOLDS: dict[Any, Callable[[Any], bool]] = {
     "str": lambda value: isinstance(value, str),
     "int": lambda value: type(value) is int,
-    "Operator": get_args(tree.Operator).__contains__,
+    "Operator": get_args(matcher.Operator).__contains__,
     "Scalar": _is_scalar,
     "tuple[Scalar, ...]": _all(_is_scalar),
     "tuple[str | None, ...]": _all(lambda value: value is None or isinstance(value, str)),

@@ -42,8 +42,7 @@ from ondisk.formats.base import BATCH_BYTES, BATCH_SIZE
 from ondisk.index.import_log import Mark
 from ondisk.index.transaction import Transaction
 from ondisk.index.where import check_declared
-from ondisk.matcher import Expression, Values, matches
-from ondisk.matcher.tree import And, Compare, Everything
+from ondisk.matcher import And, Compare, Everything, Expression, Values, matches
 from ondisk.spark.columns import arrow_type, resolved, spark_type
 from ondisk.spark.connector import OPTION as CONNECTOR
 from ondisk.spark.connector import Pushed

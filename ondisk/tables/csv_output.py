@@ -15,13 +15,11 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import partial
 from itertools import groupby, islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ondisk import json_shapes
-from ondisk.config import DatasetConfig
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import as_json, json_data, time_text
 from ondisk.datum import Datum, is_unicode
@@ -44,33 +42,19 @@ _MOST = 50_000  # texts of times that are kept
 
 
 def csv_of(dataset: Dataset | Merged, data: Iterable[Datum], columns: Sequence[str] | None) -> Iterator[bytes]:
-    """Return CSV of data that a dataset, or several, returned; see `csv_lines`."""
-    several = not isinstance(dataset, Dataset)
-    return csv_lines(data, columns, config_of(dataset), partial(ends, dataset), several=several)
+    """Yield CSV of data that a dataset, or several, returned: the header first, then some lines at a time.
 
-
-def csv_lines(
-    data: Iterable[Datum],
-    columns: Sequence[str] | None,
-    config: DatasetConfig,
-    ends: Callable[[], Sequence[Datum]],
-    *,
-    several: bool = False,
-) -> Iterator[bytes]:
-    """Yield CSV, the header first, then some lines at a time; at the end, what `data` raises.
-
-    Args:
-        columns: their names; None for all of the first 16,384 data and of those at both ends of the dataset. Then a
-            later datum that has something else raises InvalidInput, after the lines before it.
-        ends: returns data from both ends of the dataset.
+    `columns`: their names; None for all of the first 16,384 data and of those at both ends of the dataset. Then a later
+    datum that has something else raises InvalidInput, after the lines before it. At the end, raises what `data` raises.
     """
+    config, several = config_of(dataset), not isinstance(dataset, Dataset)
     rows = iter(data)
     complete = None
     if columns is not None:
         wanted = chosen(columns, config, several=several)
     else:
         sample, rows = _sample(rows)
-        wanted = default_columns(config, sample, ends(), several=several)
+        wanted = default_columns(config, sample, ends(dataset), several=several)
         complete = Complete(wanted, config, typed=False)
     yield b",".join(_quoted(each.name.encode()) for each in wanted) + b"\n"
     texts_of = [*_columns(wanted)]

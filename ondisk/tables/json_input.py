@@ -94,22 +94,18 @@ class _Objects:
         return read.size
 
     def encode(self, read: _Read, answers: Answers) -> Batch:
-        refused: dict[int, str] = {}
-        metadata, data = [], []
         times = [answers.get(place, time) for place, time in enumerate(read.times)]
+        refused, rows = dict[int, str](), list[tuple[dict[str, Any], dict[str, Any]]]()
         for place, (time, whole) in enumerate(zip(times, read.contents, strict=True)):
-            declared, content = dict[str, Any](), dict[str, Any]()
             try:
                 if isinstance(time, str):
-                    refused[place] = of_reftime(time)
-                else:
-                    declared, content = self._divided(whole)
+                    raise InvalidInput(of_reftime(time))
+                rows.append(self._divided(whole))
             except InvalidInput as error:
                 refused[place] = error.message
-            metadata.append(declared)
-            data.append(content)
-        batch = encoded((times, metadata, data), refused, self._format.encode_columns)
-        return numbered(batch, read.numbers, {}, "line")
+                rows.append(({}, {}))
+        columns = times, [declared for declared, _ in rows], [content for _, content in rows]
+        return numbered(encoded(columns, refused, self._format.encode_columns), read.numbers, {}, "line")
 
     def _divided(self, content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         declared: dict[str, Any] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -12,8 +11,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.errors import InvalidInput, MatchError
 from ondisk.tables import arrow_output, columns
-from ondisk.tables.columns import ends, united
-from ondisk.tables.csv_output import csv_lines
+from ondisk.tables.csv_output import csv_of
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 FIELDS = {"station": "integer", "made": "timestamp"}
@@ -99,16 +97,8 @@ def test_data_that_are_bytes_are_a_column(create, paths):
 
 def test_csv_has_the_dataset_of_each_line(paths):
     with ondisk.merged(paths) as merged:
-        text = b"".join(
-            csv_lines(merged.query(limit=2), None, united(merged.configs), partial(ends, merged), several=True)
-        ).decode()
+        text = b"".join(csv_of(merged, merged.query(limit=2), None)).decode()
         assert text.splitlines()[0] == "reftime,station,made,f_dataset,dataset,data.wind,data.note"
         assert [line.split(",")[4] for line in text.splitlines()[1:]] == paths
-        chosen = [
-            b"".join(
-                csv_lines(
-                    merged.query(limit=1), ["dataset"], united(merged.configs), partial(ends, merged), several=True
-                )
-            )
-        ]
+        chosen = [b"".join(csv_of(merged, merged.query(limit=1), ["dataset"]))]
         assert chosen == [f"dataset\n{paths[0]}\n".encode()]

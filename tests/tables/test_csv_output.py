@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import pytest
 from drawn import up_to
@@ -16,8 +15,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.errors import InvalidInput, LimitExceeded, SegmentMissing
 from ondisk.tables import arrow_output, columns, csv_output
-from ondisk.tables.columns import ends
-from ondisk.tables.csv_output import csv_lines
+from ondisk.tables.csv_output import csv_of
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 WORDS = st.from_regex(r"[a-z,;\"\n é]{1,6}", fullmatch=True).filter(str.strip)
@@ -25,9 +23,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 
 
 def text_of(dataset, *columns, **options):
-    return b"".join(
-        csv_lines(dataset.query(**options), columns or None, dataset.config, partial(ends, dataset))
-    ).decode()
+    return b"".join(csv_of(dataset, dataset.query(**options), columns or None)).decode()
 
 
 def rows_of(dataset, *columns, **options):
@@ -135,7 +131,7 @@ def test_damage_ends_the_lines_after_those_before_it(create):
     for wanted in (None, ["n"]):
         found = []
         with pytest.raises(SegmentMissing):
-            found.extend(csv_lines(dataset.query(), wanted, dataset.config, partial(ends, dataset)))
+            found.extend(csv_of(dataset, dataset.query(), wanted))
         assert b"".join(found).count(b"\n") == 1 + 18
 
 
@@ -200,9 +196,7 @@ def test_what_was_printed_can_be_appended_again(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("csv")
     with ondisk.create(folder / "it", config) as dataset, ondisk.create(folder / "other", config) as other:
         dataset.append([Datum(*row) for row in rows])
-        (folder / "it.csv").write_bytes(
-            b"".join(csv_lines(dataset.query(), None, dataset.config, partial(ends, dataset)))
-        )
+        (folder / "it.csv").write_bytes(b"".join(csv_of(dataset, dataset.query(), None)))
         result = other.append_file(folder / "it.csv")
         assert (result.imported, result.refused) == (dataset.count(), 0)
         assert [*other.query()] == [*dataset.query()]

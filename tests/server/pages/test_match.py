@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ondisk.datum import FieldType
+from ondisk.matcher import Compare
 from ondisk.matcher.parser import parse
-from ondisk.matcher.tree import Compare
 from ondisk.server.pages.match import completions, condition, refined, removable
 
 FIELDS = {"area": FieldType.TEXT, "station": FieldType.INTEGER, "level": FieldType.REAL, "ok": FieldType.BOOLEAN,
