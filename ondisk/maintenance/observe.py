@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from operator import add, ge, gt, le, lt
@@ -15,7 +15,7 @@ from ondisk.errors import AuthenticationFailed, KeyMissing, SegmentCorrupt, Stat
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
 from ondisk.formats.base import DescribesFiles, is_zeros
-from ondisk.index import Snapshot, segment_rows
+from ondisk.index import Row, Snapshot, segment_rows
 from ondisk.index.segment_rows import Places
 from ondisk.maintenance.diagnosis import OTHER_BYTES, Files, Known, OnDisk, Rows
 from ondisk.maintenance.states import Tally
@@ -301,7 +301,10 @@ def _look_into(
     size, highest = sum(sizes.values()), max(sizes, default=-1)
     missing, resized, repeated, misplaced, removed, unknown = (Tally() for _ in range(6))
     before, last, used = None, None, 0
-    for number, wanted, *place in _rows(snapshot, known):
+    rows: Iterable[Row] = ()
+    if known is not None and known.rows.count:
+        rows = segment_rows.in_order_of_offset(snapshot, known.segment, known.rows.begin, known.rows.end)
+    for number, wanted, *place in rows:
         file = dir.file_name(name, number)
         if number == before:
             repeated.add(file)
@@ -352,9 +355,3 @@ def _look_into(
 
 def _first(found: Tally, noun: str, verb: str, what: str) -> list[str]:
     return [f"{counted(found.count, noun, verb)} {what}, the first {found.named[0]}"] if found.count else []
-
-
-def _rows(snapshot: Snapshot, known: Known | None) -> Iterator[tuple[int, int, int, int]]:
-    """Yield number, size, reftime and seq of a segment's data, in the order of their numbers."""
-    if known is not None and known.rows.count:
-        yield from segment_rows.in_order_of_offset(snapshot, known.segment, known.rows.begin, known.rows.end)

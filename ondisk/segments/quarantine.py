@@ -70,29 +70,17 @@ _DEEPEST = 16  # levels of folders that are searched, as for segments
 
 
 class Item(NamedTuple):
-    """A file, a folder or a piece of a file in quarantine.
+    """A file, a folder or a piece of a file in quarantine."""
 
-    Attributes:
-        name: of the item, relative to the dataset.
-        segment: the segment that the bytes belong to.
-        file: the file that was kept, relative to the segment's folder.
-        time: when it was kept; None if its name does not say so.
-        size: bytes on disk now.
-        why: the reason.
-        verb: what kept it; empty if that is not known.
-        offset: where the piece began in the file; None for a whole file or folder.
-        length: bytes of the piece; None for a whole file or folder.
-    """
-
-    name: str
-    segment: str
-    file: str
-    time: datetime | None
-    size: int
-    why: str
-    verb: str
-    offset: int | None = None
-    length: int | None = None
+    name: str  # of the item, relative to the dataset
+    segment: str  # the segment that the bytes belong to
+    file: str  # the file that was kept, relative to the segment's folder
+    time: datetime | None  # when it was kept; None if its name does not say so
+    size: int  # bytes on disk now
+    why: str  # the reason
+    verb: str  # what kept it; empty if that is not known
+    offset: int | None = None  # where the piece began in the file; None for a whole file or folder
+    length: int | None = None  # bytes of the piece; None for a whole file or folder
 
     @property
     def is_whole(self) -> bool:
