@@ -230,7 +230,7 @@ TESTED_ELSEWHERE = {
         (f"formats/grib/{name}.py" for name in ("edition1", "edition2", "octets")),
         "formats/grib/test_grib.py",
     ),
-    **dict.fromkeys((f"formats/bufr/{name}.py" for name in ("header", "program")), "formats/bufr/test_bufr.py"),
+    "formats/bufr/program.py": "formats/bufr/test_bufr.py",
     "formats/described.py": "formats/test_messages.py",
     "dataset/scan.py": "cli/test_scan.py",
     "formats/hdf5.py": "formats/test_odimh5.py",
