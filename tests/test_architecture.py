@@ -94,6 +94,7 @@ _OURS = {
 
 OUTSIDE = {
     ("cli/streams.py", "os.open"),  # /dev/null, in the place of a closed stream
+    ("cli/streams.py", "open"),  # the input that a command is given
     ("dataset/input_file.py", "open"),  # the file that append_file is given
     ("files/export.py", "sqlite3.connect"),  # a temporary file without a name
     ("index/connection.py", "sqlite3.connect"),

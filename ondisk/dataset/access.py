@@ -213,6 +213,8 @@ class Access:
     @contextlib.contextmanager
     def locked(self, verb: str, timeout: float | None = None) -> Iterator[None]:
         """Hold the writers' lock without a transaction, for the length of the block."""
+        if self.read_only:
+            raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
         self._usable.check_may_lock()
         with self._threads:
             self.check_not_failed()

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from bz2 import BZ2Decompressor
     from lzma import LZMADecompressor
 
-    from zlib_ng.zlib_ng import _ZlibDecompressor
-
-_Decompressor: TypeAlias = "_ZlibDecompressor | BZ2Decompressor | LZMADecompressor"
+_Decompressor: TypeAlias = "_Gzip | BZ2Decompressor | LZMADecompressor"
 """Decompresses one member or frame; that of zstd has this form, too."""
 
 _PIECE = 1024 * 1024
@@ -134,6 +132,31 @@ class Decompressed:
         self._held = b""
 
 
+class _Gzip:
+    def __init__(self) -> None:
+        from zlib_ng import zlib_ng  # here, as most files are not compressed; it takes half the time of zlib
+
+        self._object = zlib_ng.decompressobj(wbits=16 + zlib_ng.MAX_WBITS)
+        self._is_full = False
+
+    @property
+    def eof(self) -> bool:
+        return self._object.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._is_full and not self._object.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._object.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        content = self._object.decompress(self._object.unconsumed_tail + data, max_length)
+        self._is_full = len(content) == max_length  # more may be ready, although all input was taken
+        return content
+
+
 def begin_of(head: bytes, compression: str) -> bytes:
     """Return the first decompressed bytes of a file, some thousands."""
     new, error = _kind_of(compression)
@@ -150,7 +173,7 @@ def _kind_of(compression: str) -> tuple[Callable[[], _Decompressor], type[Except
             from zlib_ng import zlib_ng
 
             error: Any = zlib_ng.error  # its stub says that this is no class
-            return partial(zlib_ng._ZlibDecompressor, 16 + zlib_ng.MAX_WBITS), error
+            return _Gzip, error
         case "bzip2":
             import bz2
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from ondisk.dataset.access import Access
-from ondisk.errors import AlreadyExists, InvalidInput, NotFound, ReadOnly, command
+from ondisk.errors import AlreadyExists, InvalidInput, NotFound, command
 from ondisk.filesystem import Directory
 from ondisk.segments import quarantine
 from ondisk.segments.generations import generations_of, hidden
@@ -83,9 +82,8 @@ class Quarantine:
         Durability: see `ondisk.segments.quarantine.restore`.
         Locks: the writers' lock.
         """
-        self.find(name)
         directory = self._dataset.directory
-        with self._held():
+        with self._dataset.locked("quarantine"):
             item = self.find(name)
             if not item.is_whole or item.segment.rpartition("/")[2].startswith("."):
                 hint = f"Export it: {self._to_append(name)}"
@@ -110,9 +108,7 @@ class Quarantine:
         Durability: see `ondisk.segments.quarantine.drop`; items are dropped one after the other.
         Locks: the writers' lock.
         """
-        for name in names:
-            self.find(name)
-        with self._held():
+        with self._dataset.locked("quarantine"):
             found = {name: self.find(name) for name in names}
             for item in found.values():
                 quarantine.drop(self._dataset.directory, item.name)
@@ -126,10 +122,3 @@ class Quarantine:
     def _to_append(self, name: str) -> str:
         path = self._dataset.path
         return f"{command('quarantine', path, 'export', name, 'FILE')}, then append what is worth keeping."
-
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
-        if self._dataset.read_only:
-            raise ReadOnly(f"{self._dataset.path} was opened read_only", hint="Open it for writing.")
-        with self._dataset.locked("quarantine"):
-            yield

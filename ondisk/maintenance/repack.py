@@ -23,7 +23,7 @@ from ondisk.errors import (
     command,
 )
 from ondisk.filesystem import ReadableFile
-from ondisk.index import Copies, Segment, changes
+from ondisk.index import Copies, changes
 from ondisk.maintenance import replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived, merge_refusal, recount
@@ -231,22 +231,6 @@ def repacked(inspection: Inspection, name: str, written: Written | None, old_fil
         lost = lost if State.MISSING in diagnosis.state else 0
         # Report the state from before its data were removed from the index.
         return replace(done, state=diagnosis.state, reasons=(*diagnosis.reasons, *done.reasons[1:]), lost=lost)
-    except _Damaged as error:
-        with inspection.access.transaction("repack") as transaction:
-            transaction.note_check(error.segment, error.reason)
-            transaction.commit()
-        state = error.diagnosis.state | State.CORRUPTED
-        return Done(name, state, (*error.diagnosis.reasons, error.reason))
-
-
-class _Damaged(Exception):
-    """The data of a segment cannot be read."""
-
-    def __init__(self, diagnosis: Diagnosis, segment: Segment, reason: str) -> None:
-        super().__init__(reason)
-        self.diagnosis = diagnosis
-        self.segment = segment
-        self.reason = reason
 
 
 def _repacked(inspection: Inspection, name: str, written: Written | None, old_files: list[ReadableFile]) -> Done:
@@ -265,7 +249,7 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
             state, reasons = diagnosis.state, diagnosis.reasons
             if not _is_wanted(diagnosis):
                 return Done(name, state, reasons)
-            rewriting = None
+            rewriting, damage = None, None
             if State.DIRTY in state and not state & _DROPPED:
                 assert known is not None
                 rewriting = Rewriting(access, transaction, known)
@@ -277,15 +261,20 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
                 except (IntegrityError, SegmentMissing) as error:
                     if diagnosis.is_touched:
                         raise changed(access.directory, name) from error
-                    raise _Damaged(diagnosis, known.segment, error.message) from error
+                    damage = error.message
         # Commit only after the snapshot has ended: an open snapshot would keep the old bytes on disk.
-        if rewriting is not None:
+        if rewriting is not None and damage is None:
             return rewriting.commit(diagnosis)
         if diagnosis.consumed:
             access.layout.begin_again(access.directory, name)
         if state & _DROPPED or diagnosis.consumed:
             return drop(access, transaction, diagnosis, known)
-    return Done(name, state, reasons)
+    if damage is None or known is None:
+        return Done(name, state, reasons)
+    with access.transaction("repack") as transaction:
+        transaction.note_check(known.segment, damage)
+        transaction.commit()
+    return Done(name, state | State.CORRUPTED, (*reasons, damage))
 
 
 def _removed_in_steps(inspection: Inspection, name: str) -> tuple[Diagnosis | None, int]:

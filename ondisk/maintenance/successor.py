@@ -70,10 +70,6 @@ class Successor:
         """Create its file. The caller writes and syncs it."""
         return generations.stage(self._access.directory, self.name, self.id)
 
-    def adopt(self, file: str) -> None:
-        """Take over a file that another process has written and synced."""
-        self._access.directory.rename(file, self.path)
-
     def displace_unknown(self, generation: int) -> None:
         """Give whatever is at the name of the segment a hidden name, too. A rollback takes that away again."""
         directory = self._access.directory
@@ -167,7 +163,7 @@ class Rewriting:
         else:
             end, facts = written.end, written.facts
             written.save(access.directory, transaction, old, new, self._known.rows.count)
-            successor.adopt(written.file)
+            access.directory.rename(written.file, successor.path)
         found = access.directory.stat(successor.path)
         assert found is not None
         self._freed = -found.st_size
@@ -196,12 +192,13 @@ def drop(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: 
     directory, name, reasons, freed, lost = access.directory, diagnosis.segment, diagnosis.reasons, 0, 0
     is_missing = State.MISSING in diagnosis.state
     access.clean_up_later(name)
+    if known is not None:
+        complete(access, known.segment)
     found = None if is_missing else directory.stat(name)
     if known is None:  # it is empty, and no query reads it
         freed = 0 if found is None else _discard(directory, name, found)
     else:
         segment, format, is_kept = known.segment, access.format(known.segment.format), False
-        complete(access, segment)
         if found is None:
             generations.set_aside(directory, name, segment.id, verb="repack")
         else:

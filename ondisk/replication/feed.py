@@ -89,10 +89,6 @@ class Answer(NamedTuple):
     lag: Lag  # what is left
 
 
-class Broken(NamedTuple):
-    error: OndiskError
-
-
 class Chosen(NamedTuple):
     part: Part  # the index, open until the end of the block in which they were chosen
     runs: Sequence[Run]  # these changes, in the order of their numbers
@@ -172,7 +168,7 @@ def _begin(main: Snapshot, token: Token | None, access: Access) -> tuple[Token, 
 
 def read_some(
     opened: Opened, snapshot: Snapshot, rows: Sequence[Row], read: Callable[[Sequence[Row]], _T]
-) -> Iterator[tuple[Sequence[Row], _T | Broken]]:
+) -> Iterator[tuple[Sequence[Row], _T | OndiskError]]:
     """Yield some rows, in their order, and what was read of their data; or one, and why it cannot be read.
 
     If the bytes of a segment have changed, and none of its data has a checksum, nobody knows which are damaged: then
@@ -185,20 +181,20 @@ def read_some(
     for broken, run in groupby(rows, lambda row: damaged.get(row[1])) if damaged else [(None, rows)]:
         if broken is None:
             for some, result in _read_halves([*run], read):
-                if isinstance(result, Broken) and isinstance(result.error, _UNDECRYPTED):
+                if isinstance(result, _UNDECRYPTED):
                     id_ = some[0][1]
                     if id_ not in changed:
                         changed[id_] = opened.reader.has_changed(snapshot, id_)
                     if not changed[id_]:
-                        raise result.error
+                        raise result
                 yield some, result
         else:
             yield from (([row], broken) for row in run)
 
 
-def _damaged(opened: Opened, snapshot: Snapshot, rows: Iterable[Row]) -> dict[int, Broken]:
+def _damaged(opened: Opened, snapshot: Snapshot, rows: Iterable[Row]) -> dict[int, OndiskError]:
     """Return why the data of segments, by their ids, cannot be believed."""
-    found: dict[int, Broken] = {}
+    found: dict[int, OndiskError] = {}
     by_segment: dict[int, list[Row]] = {}
     for row in rows:
         by_segment.setdefault(row[1], []).append(row)
@@ -208,13 +204,13 @@ def _damaged(opened: Opened, snapshot: Snapshot, rows: Iterable[Row]) -> dict[in
         except IndexCorrupt:
             raise
         except (IntegrityError, SegmentMissing) as error:
-            found[id_] = Broken(error)
+            found[id_] = error
     return found
 
 
 def _read_halves(
     rows: Sequence[Row], read: Callable[[Sequence[Row]], _T]
-) -> Iterator[tuple[Sequence[Row], _T | Broken]]:
+) -> Iterator[tuple[Sequence[Row], _T | OndiskError]]:
     """Do what `read_some` does with data of segments that are whole, or whose data have checksums."""
     try:
         result = read(rows)
@@ -222,7 +218,7 @@ def _read_halves(
         raise
     except (IntegrityError, SegmentMissing, *_UNDECRYPTED) as error:
         if len(rows) == 1:
-            yield rows, Broken(error)
+            yield rows, error
             return
         half = len(rows) // 2
         yield from _read_halves(rows[:half], read)
@@ -265,8 +261,8 @@ def _read(part: Part, runs: Iterable[Run]) -> Iterator[Change]:
             yield from (Change(seq, kind, target=target) for seq, target, kind in deletions_in(run))
             continue
         for some, result in read_some(opened, snapshot, run.rows, data):
-            if isinstance(result, Broken):
-                yield Change(some[0][-1], Kind.UNREADABLE, error=result.error)
+            if isinstance(result, OndiskError):
+                yield Change(some[0][-1], Kind.UNREADABLE, error=result)
             else:
                 yield from (Change(row[-1], Kind.APPENDED, datum) for row, datum in zip(some, result, strict=True))
 

@@ -20,7 +20,7 @@ from ondisk.errors import InvalidInput, OndiskError, StateError, command, shown
 from ondisk.filesystem import Closing
 from ondisk.index import Row, Snapshot, changes
 from ondisk.replication import feed
-from ondisk.replication.feed import MAX_BYTES, Broken, Kind, Lag, Part, Run, first_of
+from ondisk.replication.feed import MAX_BYTES, Kind, Lag, Part, Run, first_of
 from ondisk.replication.records import HIGHEST, Group, Records, packed
 from ondisk.replication.token import Token
 
@@ -96,18 +96,18 @@ def errors_at(access: Access, seqs: Sequence[int]) -> dict[int, OndiskError]:
     """Return why some data of a dataset cannot be read, by their numbers, which ascend."""
     with feed.reading(access) as part:
         read = _read_digests(part, feed.runs_of(changes.data_of(part[1], seqs)))
-        return {some[0][-1]: found.error for some, found in read if isinstance(found, Broken)}
+        return {some[0][-1]: found for some, found in read if isinstance(found, OndiskError)}
 
 
 def _entries(part: Part, runs: Iterable[Run]) -> Iterator[Entry]:
     for some, found in _read_digests(part, runs):
-        if isinstance(found, Broken):
+        if isinstance(found, OndiskError):
             yield Entry(some[0][-1], some[0][0], b"")
         else:
             yield from (Entry(row[-1], row[0], digest) for row, digest in zip(some, found, strict=True))
 
 
-def _read_digests(part: Part, runs: Iterable[Run]) -> Iterator[tuple[Sequence[Row], list[bytes] | Broken]]:
+def _read_digests(part: Part, runs: Iterable[Run]) -> Iterator[tuple[Sequence[Row], list[bytes] | OndiskError]]:
     """Yield some rows and their digests; or one, and why it cannot be read."""
     opened, snapshot = part
     rows = [row for run in runs for row in run.rows]
@@ -313,8 +313,8 @@ def _read(part: Part, runs: Iterable[Run]) -> tuple[list[Group], list[tuple[int,
     opened, snapshot = part
     rows = [row for run in runs if run.is_new for row in run.rows]
     for some, result in feed.read_some(opened, snapshot, rows, lambda each: [*opened.reader.exported(snapshot, each)]):
-        if isinstance(result, Broken):
-            unreadable.append((some[0][-1], result.error.message))
+        if isinstance(result, OndiskError):
+            unreadable.append((some[0][-1], result.message))
             continue
         at = 0
         for format, payloads, beside in result:

@@ -13,10 +13,9 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ondisk.index.changes import OWN, Removal, present
-from ondisk.index.connection import sqlite_errors
 from ondisk.index.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -91,8 +90,8 @@ def follow(transaction: Transaction, now: Followed) -> None:
     """Record how far the replica has followed its source, with this commit."""
     values = (now.uuid, now.replica, now.session, now.offset, *progress(now), now.host, now.port,
               now.bytes_read, time.time_ns() // 1000)  # fmt: skip
-    _execute(transaction, "DELETE FROM source")
-    _execute(transaction, f"INSERT INTO source VALUES ({', '.join('?' * len(values))})", values)
+    transaction._execute("DELETE FROM source")
+    transaction._execute(f"INSERT INTO source VALUES ({', '.join('?' * len(values))})", values)
     transaction.counters.advance(now.offset)
 
 
@@ -105,30 +104,28 @@ def progress(now: Followed) -> tuple[int, bytes]:
 
 def note_sessions(transaction: Transaction, sessions: Iterable[tuple[int, int]]) -> None:
     """Record the sessions of the source's numbers: first number, id. The tokens of the replica's replicas name them."""
-    now = time.time_ns() // 1000
-    _many(
-        transaction, "INSERT OR REPLACE INTO session VALUES (?, ?, ?)", ((first, id_, now) for first, id_ in sessions)
-    )
+    rows = ((first, id_, time.time_ns() // 1000) for first, id_ in sessions)
+    transaction._execute_many("INSERT OR REPLACE INTO session VALUES (?, ?, ?)", rows)
 
 
 def delete(transaction: Transaction, deletions: Sequence[tuple[int, int]]) -> set[int]:
     """Delete data, and note their deletions under the numbers of the source; return the data that are not here."""
     # Also those of data that are not here: a replica of this one may have them.
-    _many(transaction, "INSERT OR IGNORE INTO deletion (seq, datum) VALUES (?, ?)", deletions)
+    transaction._execute_many("INSERT OR IGNORE INTO deletion (seq, datum) VALUES (?, ?)", deletions)
     targets = sorted(target for _, target in deletions)
     here = present(transaction, targets)
     transaction.drop_rows(sorted(here))
-    _many(transaction, "DELETE FROM difference WHERE seq = ?", ((target,) for target in targets))
+    settle(transaction, targets)
     return {*targets} - here
 
 
 def differ(transaction: Transaction, differences: Iterable[Difference]) -> None:
     rows = ((each.seq, each.kind, each.reason) for each in differences)
-    _many(transaction, "INSERT OR REPLACE INTO difference VALUES (?, ?, ?)", rows)
+    transaction._execute_many("INSERT OR REPLACE INTO difference VALUES (?, ?, ?)", rows)
 
 
 def settle(transaction: Transaction, seqs: Iterable[int]) -> None:
-    _many(transaction, "DELETE FROM difference WHERE seq = ?", ((seq,) for seq in seqs))
+    transaction._execute_many("DELETE FROM difference WHERE seq = ?", ((seq,) for seq in seqs))
 
 
 def differences(state: Snapshot, kind: int | None = None, after: int = 0, limit: int = -1) -> list[Difference]:
@@ -153,15 +150,16 @@ def count_differences(state: Snapshot) -> dict[int, int]:
 def renumber_own(transaction: Transaction, first: int) -> int:
     """Assign the numbers from `first` on to the data that the replica has numbered itself; return how many they are."""
     own = transaction.connection.execute("SELECT seq FROM datum WHERE seq >= ? ORDER BY seq", (OWN,)).fetchall()
-    _many(transaction, "UPDATE datum SET seq = ? WHERE seq = ?", ((at, seq) for at, (seq,) in enumerate(own, first)))
+    renumber(transaction, ((at, seq) for at, (seq,) in enumerate(own, first)))
     transaction.counters.advance(first + len(own) - 1)
     return len(own)
 
 
 def found_again(transaction: Transaction, seqs: Sequence[int]) -> None:
     """Forget that data were lost: they have returned."""
-    _many(transaction, "DELETE FROM deletion WHERE datum = ? AND forgotten = ?", ((seq, Removal.LOST) for seq in seqs))
-    _execute(transaction, "UPDATE dataset SET lost = max(0, lost - ?)", (len(seqs),))
+    rows = ((seq, Removal.LOST) for seq in seqs)
+    transaction._execute_many("DELETE FROM deletion WHERE datum = ? AND forgotten = ?", rows)
+    transaction._execute("UPDATE dataset SET lost = max(0, lost - ?)", (len(seqs),))
 
 
 def reftimes(transaction: Transaction, seqs: Sequence[int]) -> dict[int, int]:
@@ -179,43 +177,33 @@ def lost_among(transaction: Transaction, seqs: Iterable[int]) -> dict[int, bool]
 def note_kept(transaction: Transaction, segment: int) -> None:
     """Record that quarantine has a segment, by its id, with the data in it that the source has lost."""
     mine = "(SELECT segment FROM datum WHERE datum.seq = difference.seq)"  # no index has the segments of all data
-    _execute(transaction, f"UPDATE difference SET reason = ? WHERE kind = ? AND {mine} = ?", (_KEPT, LOST, segment))
+    transaction._execute(f"UPDATE difference SET reason = ? WHERE kind = ? AND {mine} = ?", (_KEPT, LOST, segment))
 
 
 def settle_lost(transaction: Transaction) -> None:
-    _execute(transaction, "DELETE FROM difference WHERE kind = ?", (LOST,))
+    transaction._execute("DELETE FROM difference WHERE kind = ?", (LOST,))
 
 
 def set_apart(transaction: Transaction, seqs: Sequence[int]) -> list[tuple[int, int]]:
     """Assign numbers of the replica's own to data whose numbers the source uses for others; return new and old ones."""
     pairs = [*zip(transaction.take_seqs(len(seqs)), seqs, strict=True)]
-    _many(transaction, "UPDATE datum SET seq = ? WHERE seq = ?", pairs)
+    renumber(transaction, pairs)
     return pairs
 
 
 def renumber(transaction: Transaction, pairs: Iterable[tuple[int, int]]) -> None:
     """Assign to data the numbers that they have at the source: pairs of a new number, free here, and the old."""
-    _many(transaction, "UPDATE datum SET seq = ? WHERE seq = ?", pairs)
+    transaction._execute_many("UPDATE datum SET seq = ? WHERE seq = ?", pairs)
 
 
 def forget_history(transaction: Transaction) -> None:
     """Remove what is noted about numbers of another history: deletions and differences."""
     for table in ("deletion", "difference", "session"):
-        _execute(transaction, f"DELETE FROM {table}")
-    _execute(transaction, "UPDATE dataset SET expired = 0")
+        transaction._execute(f"DELETE FROM {table}")
+    transaction._execute("UPDATE dataset SET expired = 0")
 
 
 def forget_source(transaction: Transaction) -> None:
     """Remove what is known of the source, so that nothing follows it any more."""
-    _execute(transaction, "DELETE FROM source")
-    _execute(transaction, "DELETE FROM difference")
-
-
-def _execute(transaction: Transaction, sql: str, values: Sequence[Any] = ()) -> None:
-    with sqlite_errors(transaction.directory):
-        transaction.connection.execute(sql, values)
-
-
-def _many(transaction: Transaction, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-    with sqlite_errors(transaction.directory):
-        transaction.connection.executemany(sql, rows)
+    transaction._execute("DELETE FROM source")
+    transaction._execute("DELETE FROM difference")

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 LEVELS = 4  # the number of shades; a period without data has none
 _MOST_DAYS, _MOST_MONTHS, _MOST_YEARS = 800, 720, 2000
 _LISTED = 60
+_LENGTHS = {"day": 10, "month": 7, "year": 4}  # of the names of periods
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 Unit: TypeAlias = Literal["day", "month", "year"]
@@ -54,7 +55,7 @@ def part_of(unit: Unit) -> Unit:
 def calendar(unit: Unit, begin: datetime, end: datetime, counts: Iterable[tuple[datetime, int]]) -> Calendar:
     """Return the calendar from the first to the last datum. `counts`: begin of each part that has data, and number."""
     part = part_of(unit)
-    known = {_name(part, key.astimezone(UTC).date()): count for key, count in counts}
+    known = {key.astimezone(UTC).date().isoformat()[: _LENGTHS[part]]: count for key, count in counts}
     first, last = begin.astimezone(UTC).date(), end.astimezone(UTC).date()
     if unit == "year":
         first = max(first, date(max(1, last.year - _MOST_YEARS), 1, 1))
@@ -62,9 +63,8 @@ def calendar(unit: Unit, begin: datetime, end: datetime, counts: Iterable[tuple[
     missing: dict[str, int] = {}
     empty: list[list[str]] = []  # runs of parts without data
     was_empty = False
-    for day in _periods(part, first, last):
-        name, count = _name(part, day), known.get(_name(part, day), 0)
-        whole = _name(unit, day)
+    for name in _names(part, first, last):
+        count, whole = known.get(name, 0), name[: _LENGTHS[unit]]
         totals[whole] = totals.get(whole, 0) + count
         if not count:
             missing[whole] = missing.get(whole, 0) + 1
@@ -82,9 +82,8 @@ def calendar(unit: Unit, begin: datetime, end: datetime, counts: Iterable[tuple[
         "year": [f"…{digit}" for digit in range(10)],
     }[unit]
     rows: dict[str, list[Cell | None]] = {}
-    for day in _periods(unit, first, last):
-        name = _name(unit, day)
-        row, column = _place(unit, day)
+    for name in _names(unit, first, last):
+        row, column = _place(name)
         count = totals[name]
         level = min(LEVELS, 1 + (LEVELS * count - 1) // most) if count else 0
         rows.setdefault(row, [None] * len(columns))[column] = Cell(name, count, level, missing.get(name, 0))
@@ -93,23 +92,16 @@ def calendar(unit: Unit, begin: datetime, end: datetime, counts: Iterable[tuple[
     return Calendar(unit, part, columns, found, most, gaps, sum(missing.values()))
 
 
-def _name(unit: Unit, day: date) -> str:
-    return day.isoformat()[: {"day": 10, "month": 7, "year": 4}[unit]]
+def _place(name: str) -> tuple[str, int]:
+    if len(name) == _LENGTHS["day"]:
+        return name[:7], int(name[8:]) - 1
+    return (name[:4], int(name[5:]) - 1) if len(name) == _LENGTHS["month"] else (f"{name[:3]}0", int(name[3]))
 
 
-def _place(unit: Unit, day: date) -> tuple[str, int]:
+def _names(unit: Unit, first: date, last: date) -> Iterable[str]:
     if unit == "day":
-        return day.isoformat()[:7], day.day - 1
+        return ((first + timedelta(number)).isoformat() for number in range((last - first).days + 1))
     if unit == "month":
-        return day.isoformat()[:4], day.month - 1
-    return f"{day.year // 10:03}0", day.year % 10
-
-
-def _periods(unit: Unit, first: date, last: date) -> Iterable[date]:
-    if unit == "day":
-        yield from (first + timedelta(number) for number in range((last - first).days + 1))
-    elif unit == "month":
-        for number in range(first.year * 12 + first.month - 1, last.year * 12 + last.month):
-            yield date(number // 12, number % 12 + 1, 1)
-    else:
-        yield from (date(year, 1, 1) for year in range(first.year, last.year + 1))
+        months = range(first.year * 12 + first.month - 1, last.year * 12 + last.month)
+        return (f"{number // 12:04}-{number % 12 + 1:02}" for number in months)
+    return (f"{year:04}" for year in range(first.year, last.year + 1))
