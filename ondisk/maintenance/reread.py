@@ -28,7 +28,7 @@ from ondisk.maintenance.compare import Compared, Comparison, Outcome, Refused, S
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.observe import scan as scan_file
 from ondisk.maintenance.second_copy import copy_of
-from ondisk.maintenance.successor import Successor, appear, complete
+from ondisk.maintenance.successor import appear, complete, successor
 from ondisk.segment import REMEDY, End, Facts, ScanResult
 from ondisk.segments import generations, quarantine
 from ondisk.segments.concat_writer import SegmentWriter
@@ -43,6 +43,7 @@ from ondisk.segments.dir import (
     seen_with_files,
 )
 from ondisk.segments.facts import SAME_BYTES, Committed, Seen, checksum_of, facts_of, refused, tail_of
+from ondisk.segments.generations import hidden
 
 _PIECE = 1024 * 1024
 _SALVAGED = "it is damaged; what is whole in it was written to a new file"
@@ -142,8 +143,8 @@ def rewritten(subject: Subject, *, is_damaged: bool = False) -> Outcome:
     """
     directory, name, transaction = subject.directory, subject.name, subject.transaction
     subject.access.layout.check_rewritable(directory, name)
-    successor = Successor(subject.access, transaction, name)
-    segment = Segment(successor.id, name, subject.format.name, subject.format.begin().end)
+    segment = Segment(0, name, subject.format.name, subject.format.begin().end)
+    segment = successor(subject.access, transaction, segment)
     if subject.known is None:
         old = transaction.take_generation()
     else:  # these are data of another file: ondisk never appends to a file that must be rewritten
@@ -152,14 +153,15 @@ def rewritten(subject: Subject, *, is_damaged: bool = False) -> Outcome:
     comparison = Comparison(subject, segment, _copied(subject), is_matched=True)
     if subject.known is not None:
         transaction.supersede(subject.known.segment)
-    segment = _write(comparison, segment, successor)
+    segment = _write(comparison, segment)
     comparison.forget()
-    is_encrypted = comparison.compare_bytes(segment.end, directory.open_to_read(successor.path))
+    is_encrypted = comparison.compare_bytes(segment.end, directory.open_to_read(hidden(name, segment.id)))
     compared, original = comparison.compared, None
     is_whole = not (is_damaged or compared.damage.count or compared.missing)
     if not is_whole or compared.settled.different:
         original = quarantine.link(directory, name, verb="fix", why=_DIFFERENT if is_whole else _SALVAGED)
-    successor.displace_unknown(old)
+    transaction.on_rollback(lambda: directory.discard(hidden(name, old)))
+    generations.link_old(directory, name, old, None)
     segment = segment._replace(copies=compared.copies, unproven=_is_unproven(comparison))
     transaction.save_segment(segment, comparison.span)
     _note_unowned(comparison, segment)
@@ -419,12 +421,12 @@ def _outcome(subject: Subject, compared: Compared) -> Outcome:
     return Outcome(subject, compared, returned)
 
 
-def _write(comparison: Comparison, segment: Segment, successor: Successor) -> Segment:
+def _write(comparison: Comparison, segment: Segment) -> Segment:
     """Write the data of the file to a new generation, and return it with its end and its facts."""
     subject, transaction = comparison.subject, comparison.subject.transaction
     source = subject.directory.open_to_read(subject.name)
     subject.format.sealer(source, subject.name)  # raises if the file is that of another segment
-    with successor.create() as staged:
+    with generations.stage(subject.directory, segment.name, segment.id) as staged:
         writer = SegmentWriter(
             subject.format, staged, subject.name, save_blocks=partial(transaction.save_blocks, segment)
         )

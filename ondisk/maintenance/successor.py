@@ -20,7 +20,7 @@ from functools import partial
 from stat import S_ISREG
 
 from ondisk.dataset.access import Access
-from ondisk.filesystem import Directory, ReadableFile, WritableFile
+from ondisk.filesystem import Directory, ReadableFile
 from ondisk.index import Copies, Row, Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
@@ -40,6 +40,7 @@ from ondisk.segments.dir import (
 )
 from ondisk.segments.dir_writer import DirWriter
 from ondisk.segments.facts import Seen, changed, facts_of
+from ondisk.segments.generations import hidden
 from ondisk.step import Interval
 
 _READ = "an older query may still read its old files; the next writer after that query frees the space"
@@ -48,33 +49,12 @@ COPIES = "data in it were equal to data of other segments, and a rewrite keeps o
 _MERGED = 4 * 1024 * 1024  # bytes of data that are merged together, or of files whose rows are read together
 
 
-class Successor:
-    """The next generation of a concat segment, or the first one in another folder.
-
-    Attributes:
-        name: of the segment.
-        id: the generation.
-        path: its hidden name.
-    """
-
-    def __init__(self, access: Access, transaction: Transaction, name: str) -> None:
-        self.name = name
-        self.id = transaction.take_generation()
-        self.path = generations.hidden(name, self.id)
-        self._access = access
-        self._transaction = transaction
-        transaction.on_rollback(lambda: access.directory.discard(self.path))
-        access.clean_up_later(name)
-
-    def create(self) -> WritableFile:
-        """Create its file. The caller writes and syncs it."""
-        return generations.stage(self._access.directory, self.name, self.id)
-
-    def displace_unknown(self, generation: int) -> None:
-        """Give whatever is at the name of the segment a hidden name, too. A rollback takes that away again."""
-        directory = self._access.directory
-        self._transaction.on_rollback(lambda: directory.discard(generations.hidden(self.name, generation)))
-        generations.link_old(directory, self.name, generation, None)
+def successor(access: Access, transaction: Transaction, segment: Segment) -> Segment:
+    """Return a segment with a new generation; its file, at its hidden name, goes with a rollback."""
+    new = segment._replace(id=transaction.take_generation())
+    transaction.on_rollback(lambda: access.directory.discard(hidden(new.name, new.id)))
+    access.clean_up_later(new.name)
+    return new
 
 
 def appear(access: Access, transaction: Transaction, segment: Segment) -> None:
@@ -152,19 +132,20 @@ class Rewriting:
 
     def _write_file(self, snapshot: Snapshot, written: Written | None) -> Segment:
         access, transaction, old = self._access, self._transaction, self._old
-        format, successor = access.format(old.format), Successor(access, transaction, old.name)
+        format, new = access.format(old.format), Segment(0, old.name, old.format, End())
+        new = successor(access, transaction, new)
+        path = hidden(new.name, new.id)
         keep_data_after(access.directory, old.name, old.end, format, verb="repack")
-        new = Segment(successor.id, old.name, old.format, End())
         if written is None:
             places = IndexPlaces(transaction, old, new)
-            with successor.create() as staged:
+            with generations.stage(access.directory, new.name, new.id) as staged:
                 pieces, reader = partial(pieces_to_write, snapshot, self._known), access.current().reader
                 end, facts = lay(format, snapshot, reader, [old], pieces, staged, places)
         else:
             end, facts = written.end, written.facts
             written.save(access.directory, transaction, old, new, self._known.rows.count)
-            access.directory.rename(written.file, successor.path)
-        found = access.directory.stat(successor.path)
+            access.directory.rename(written.file, path)
+        found = access.directory.stat(path)
         assert found is not None
         self._freed = -found.st_size
         return new._replace(end=end, facts=facts)
@@ -251,20 +232,19 @@ def move(
     if there is not None:
         complete(access, there)
         interval |= access.ask(segment_rows.interval_of, there)
-    successor = Successor(access, transaction, name)
-    new = segment._replace(id=successor.id, name=name)
+    new = successor(access, transaction, segment._replace(name=name))
     keep(access, transaction, segment)
     is_linked = False
     if there is None:
-        is_linked = access.directory.link(segment.name, successor.path)
-        new = new._replace(facts=segment.facts if is_linked else _copy(access, segment, successor))
+        is_linked = access.directory.link(segment.name, hidden(name, new.id))
+        new = new._replace(facts=segment.facts if is_linked else _copy(access, segment, new))
         access.directory.sync(name.rpartition("/")[0])
         if generations.waiting(access.directory, name, new.id, access.committed(segment)) is None:
             raise changed(access.directory, segment.name)  # it was exchanged before
         transaction.move(segment, new, interval)
     else:
         keep(access, transaction, there)
-        end, facts = _merge(access, transaction, segment, there, successor, interval)
+        end, facts = _merge(access, transaction, segment, there, new, interval)
         copies, unproven = max(segment.copies, there.copies), segment.unproven or there.unproven
         new = new._replace(end=end, facts=facts, copies=copies, unproven=unproven)
         transaction.supersede(segment)
@@ -275,19 +255,19 @@ def move(
     return is_linked
 
 
-def _copy(access: Access, segment: Segment, successor: Successor) -> Facts:
+def _copy(access: Access, segment: Segment, new: Segment) -> Facts:
     """Copy the file to the hidden name of its new generation, on another filesystem; return its facts there."""
     file = access.directory.open_to_read(segment.name)
-    with successor.create() as copy:
+    with generations.stage(access.directory, new.name, new.id) as copy:
         copy.copy(file, 0, file.size(), 0)
         copy.sync()
-    found = access.directory.stat(successor.path)
+    found = access.directory.stat(hidden(new.name, new.id))
     assert found is not None
     return facts_of(found, segment.facts.tail, segment.facts.checksum)
 
 
 def _merge(
-    access: Access, transaction: Transaction, segment: Segment, there: Segment, successor: Successor, interval: Interval
+    access: Access, transaction: Transaction, segment: Segment, there: Segment, new: Segment, interval: Interval
 ) -> tuple[End, Facts]:
     """Write the data of both segments, in query order, to a new generation."""
     directory, format, both = access.directory, access.format(there.format), (there, segment)
@@ -300,8 +280,9 @@ def _merge(
         for piece in transaction.pieces_of(both, interval, _MERGED):
             yield [(*row, seq) for seq, *row in piece]
 
-    places = MergedPlaces(transaction, segment, there._replace(id=successor.id))
-    with access.current().index.snapshot() as snapshot, successor.create() as staged:
+    places = MergedPlaces(transaction, segment, new)
+    stage = generations.stage(directory, new.name, new.id)
+    with access.current().index.snapshot() as snapshot, stage as staged:
         end, facts = lay(format, snapshot, access.current().reader, both, pieces, staged, places)
     displace(access, there)
     return end, facts

@@ -40,7 +40,7 @@ from ondisk.formats import Batch, Format
 from ondisk.index import Segment, Snapshot, changes, segment_rows
 from ondisk.index.precedence import FIRST
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.successor import Successor, appear, complete, displace
+from ondisk.maintenance.successor import appear, complete, displace, successor
 from ondisk.replication import source_rows
 from ondisk.replication.compare import Differs, OnRange, compared, needs_reconcile, situation
 from ondisk.replication.feed import Kind
@@ -50,6 +50,7 @@ from ondisk.replication.source import MOST_REMOVED, DatasetSource, Entry, PathSo
 from ondisk.replication.source_rows import LOST, Mode
 from ondisk.segments import quarantine
 from ondisk.segments.facts import checksum_of, facts_of, tail_of
+from ondisk.segments.generations import stage
 
 _PIECE = 4 * 1024 * 1024  # bytes of data that are requested together
 _WHY = "its bytes had changed on disk; a replica or its source had good copies of its data"
@@ -89,9 +90,8 @@ def mend(access: Access, transaction: Transaction, segment: Segment, fetch: Call
     file = access.current().reader.file_of(segment)
     if segment.end.compressed or segment.shared or _is_encrypted(format, segment, access):
         raise Unmended("its data are compressed or encrypted, or another program writes it")
-    successor = Successor(access, transaction, name)
-    new = segment._replace(id=successor.id)
-    with successor.create() as staged:
+    new = successor(access, transaction, segment)
+    with stage(directory, new.name, new.id) as staged:
         staged.copy(file, 0, segment.end.size, 0)
         patch = _Patch(format, staged)
         for rows in _pieces(access, transaction, segment):
