@@ -64,52 +64,31 @@ def _known(dataset: Dataset, batch: Batch, names: Sequence[str]) -> dict[int, st
 
     Cost: reads what is stored with the same unique fields. Memory: one such datum.
     """
+    unique, keeps = dataset.config.unique, dataset.config.replace == "no"
     found: dict[int, str] = {}
-    keeps = dataset.config.replace == "no"
-    unique = ", ".join(dataset.config.unique)
-    for position, content, problem in _stored(dataset, batch):
-        if content == batch.payloads[position]:
-            found[position] = STORED
-        elif keeps:
-            found[position] = f"{problem or 'it differs from the file that is stored'} with the same {unique}"
-    for position, first in _repeated(dataset, batch, found):
-        if batch.payloads[first] == batch.payloads[position]:
-            found[position] = STORED
-        elif keeps:
-            found[position] = f"it differs from {names[first]}, which has the same {unique}"
-    return found
-
-
-def _stored(dataset: Dataset, batch: Batch) -> Iterator[tuple[int, bytes | None, str]]:
-    """Yield the positions of data whose unique fields are stored, and the stored bytes; or why they are unknown."""
-    if not dataset.config.unique:
-        return
-    opened = dataset._access.current()
-    with opened.index.snapshot() as snapshot:
-        for position, (reftime, metadata) in enumerate(zip(batch.reftimes, batch.metadata, strict=True)):
-            if (row := snapshot.of_key(reftime, metadata)) is None:
-                continue
-            try:
-                [[datum]] = opened.reader.rows(snapshot, [row[1:]])
-            except OndiskError as error:
-                yield position, None, f"it cannot be compared ({error.message})"
-            else:
-                yield position, datum.data, ""
-
-
-def _repeated(dataset: Dataset, batch: Batch, found: dict[int, str]) -> Iterator[tuple[int, int]]:
-    """Yield the position of each datum with the unique fields of one before it, and that of the first."""
-    unique = dataset.config.unique
-    if not unique:
-        return
     seen: dict[tuple[Any, ...], int] = {}
-    for position, (reftime, metadata) in enumerate(zip(batch.reftimes, batch.metadata, strict=True)):
-        if position in found:
-            continue
-        key = tuple(reftime if name == "reftime" else metadata.get(name) for name in unique)
-        first = seen.setdefault(key, position)
-        if first != position:
-            yield position, first
+    if not unique:
+        return found
+    opened, same = dataset._access.current(), f"the same {', '.join(unique)}"
+    with opened.index.snapshot() as snapshot:
+        rows = zip(batch.reftimes, batch.metadata, batch.payloads, strict=True)
+        for position, (reftime, metadata, content) in enumerate(rows):
+            if (row := snapshot.of_key(reftime, metadata)) is not None:
+                is_same, problem = False, "it differs from the file that is stored"
+                try:
+                    [[datum]] = opened.reader.rows(snapshot, [row[1:]])
+                    is_same = datum.data == content
+                except OndiskError as error:
+                    problem = f"it cannot be compared ({error.message})"
+                if is_same or keeps:
+                    found[position] = STORED if is_same else f"{problem} with {same}"
+                    continue
+            key = tuple(reftime if name == "reftime" else metadata.get(name) for name in unique)
+            first = seen.setdefault(key, position)
+            is_same = batch.payloads[first] == content
+            if first != position and (is_same or keeps):
+                found[position] = STORED if is_same else f"it differs from {names[first]}, which has {same}"
+    return found
 
 
 def append(

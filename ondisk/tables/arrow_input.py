@@ -177,14 +177,8 @@ def batches(
     options.refuse_those_of_csv("a table of Arrow or Parquet")
     with errors_of(name):  # names of columns may be other than UTF-8
         table = TableToData(reader.schema, config, format, options)
-    pieces = decided(_pieces(reader, config.max_datum_size, batch_size), table, options)
-    return joined(_parsed(pieces, table, format, name), batch_size)
-
-
-def _pieces(reader: Iterable[pa.RecordBatch], longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:
-    for rows in reader:
-        rows.validate(full=True)  # what a hostile table says about its own memory
-        yield from _slices(rows, longest, batch_size)
+    slices = (each for rows in reader for each in _slices(rows, config.max_datum_size, batch_size))
+    return joined(_parsed(decided(slices, table, options), table, format, name), batch_size)
 
 
 def _parsed(
@@ -203,6 +197,7 @@ def _parsed(
 
 def _slices(rows: pa.RecordBatch, longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:
     """Yield rows in slices that fit into memory when decoded; raise LimitExceeded if what they share does not."""
+    rows.validate(full=True)  # what a hostile table says about its own memory
     weight = 1
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         weight += len(name) + len(str(column.type))  # each datum has the names of its keys

@@ -352,36 +352,29 @@ class Complete:
 
     def check(self, data: Sequence[Datum]) -> None:
         """Raise InvalidInput, with the location of a datum, unless all that some data have is in a column."""
-        lacking: dict[str, Datum] = {}
+        lacking: dict[str, tuple[Datum, Any]] = {}
         for datum in data:
             # Read-only metadata are those of the index, which has declared fields only.
             if type(datum.metadata) is not MappingProxyType and not datum.metadata.keys() <= self._metadata:
                 for key in sorted(datum.metadata.keys() - self._metadata):
-                    lacking.setdefault(METADATA + key, datum)
+                    lacking.setdefault(METADATA + key, (datum, datum.metadata[key]))
         for datum in () if self._has_data else data:
             if not isinstance(datum.data, Mapping):
-                lacking.setdefault(DATA, datum)
+                lacking.setdefault(DATA, (datum, datum.data))
             elif not datum.data.keys() <= self._keys:
                 for key in sorted(datum.data.keys() - self._keys):
-                    lacking.setdefault(CONTENT + key, datum)
+                    lacking.setdefault(CONTENT + key, (datum, datum.data[key]))
         if lacking:
             raise self._incomplete(lacking)
 
-    def _incomplete(self, lacking: Mapping[str, Datum]) -> InvalidInput:
-        """Return the error for columns that the table lacks: name → a datum that has it."""
-        (name, datum), *others = lacking.items()
+    def _incomplete(self, lacking: Mapping[str, tuple[Datum, Any]]) -> InvalidInput:
+        """Return the error for columns that the table lacks: name → a datum that has it, and its value."""
+        (name, (datum, _)), *others = lacking.items()
         problem = f"{place_of(datum)} has {name}, for which the first data of the table have no column"
         if others:
             problem += f"; nor for {', '.join(each for each, _ in others[:_NAMED])}{', …' * (len(others) > _NAMED)}"
         names = [each.name for each in self._columns if DATA not in lacking or each.source != "content"]
         names += [each for each in lacking if DATA not in lacking or not each.startswith(CONTENT)]
-        kinds = {each: kind_of(_value(each, having)) for each, having in lacking.items() if each in names}
+        kinds = {each: kind_of(value) for each, (_, value) in lacking.items() if each in names}
         kinds = {name: kind for name, kind in kinds.items() if self._is_typed and kind is not FieldType.TEXT}
         return InvalidInput(problem, hint=name_all(names, kinds), location=datum.location)
-
-
-def _value(column: str, datum: Datum) -> Any:
-    if column == DATA:
-        return datum.data
-    space, mapping = (METADATA, datum.metadata) if column.startswith(METADATA) else (CONTENT, datum.data)
-    return mapping[column.removeprefix(space)]

@@ -38,7 +38,9 @@ def parse(
 
     Raises InvalidInput if the file has no header, or one that does not fit; and the errors of `csv_reader.read`.
     """
-    check_takes_rows(format)
+    if format.raw:
+        problem = f"rows of tables cannot be stored as {format.name}, whose data are bytes"
+        raise InvalidInput(problem, hint='Use a dataset with format = "seg" or "jsonl".')
     return joined(_parsed(stream, config, format, options, batch_size), batch_size)
 
 
@@ -54,12 +56,6 @@ def _parsed(
     some = (part for each in chain([begin], pieces) for part in _cut(each, count))
     yield from starmap(columns.encode, decided(some, columns, options))
     yield Batch(notes=[*columns.notes()])
-
-
-def check_takes_rows(format: Format) -> None:
-    if format.raw:
-        problem = f"rows of tables cannot be stored as {format.name}, whose data are bytes"
-        raise InvalidInput(problem, hint='Use a dataset with format = "seg" or "jsonl".')
 
 
 def records_of(stream: Readable, options: TableOptions, *, in_columns: bool = False) -> Iterator[CsvRecords]:

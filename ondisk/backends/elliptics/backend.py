@@ -323,8 +323,7 @@ class Backend:
             self._objects.learn(each.parent for each in collected)
             changes = Changes(self._objects)
             statuses = _applied(collected, changes)
-            change = changes.change()
-            if not (change.delete or change.store) or self._objects.commit(change):
+            if changes.commit():
                 for each, status in zip(collected, statuses, strict=True):
                     each.transaction.fail(status)
                 return 0

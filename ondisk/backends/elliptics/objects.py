@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import cast
 
@@ -22,13 +21,6 @@ from ondisk.matcher import And, Compare, Expression, OneOf
 _TOGETHER = 500  # extents, or objects, that one query names
 _SMALL = 1024 * 1024  # bytes
 _NUMBERS = ("flags", "offset", "size", "version")
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    delete: Sequence[Expression]  # the data that it deletes
-    store: Sequence[tuple[bytes, Extent, bytes]]  # object and extent, with its data, of each new datum
-    parents: Sequence[bytes]  # all objects that it touches
 
 
 class Objects:
@@ -147,19 +139,21 @@ class Objects:
         parts.append(bytes(end - at))
         return b"".join(part for part in parts if part)
 
-    def commit(self, change: Commit) -> bool:
-        """Make a change durable, in one commit; return False if somebody else has changed the dataset."""
+    def commit(
+        self, delete: Sequence[Expression], store: Sequence[tuple[bytes, Extent, bytes]], parents: Iterable[bytes]
+    ) -> bool:
+        """Delete and store data of some objects, durably; return False if somebody else has changed the dataset."""
         stored = [
             Datum(from_microseconds(extent.time), dict(zip(FIELDS, (parent, *extent[1:]), strict=True)), data)
-            for parent, extent, data in change.store
+            for parent, extent, data in store
         ]
-        state = self._dataset.exchange(self._state, change.delete, stored)
+        state = self._dataset.exchange(self._state, delete, stored)
         if state is None:
             return False
         self._state = state
-        for parent in change.parents:
+        for parent in parents:
             self._recount(parent)
-        for parent, extent, content in change.store:
+        for parent, extent, content in store:
             self._keep(parent, extent.time, content)
         return True
 
@@ -240,9 +234,11 @@ class Changes:
     def parents(self) -> list[bytes]:
         return [*self._extents]
 
-    def change(self) -> Commit:
+    def commit(self) -> bool:
+        """Make them durable, in one commit; return False if somebody else has changed the dataset."""
         store = [(parent, extent, data) for (parent, _), (extent, data) in self._new.items()]
-        return Commit([*self._deletes()], store, self.parents)
+        delete = [*self._deletes()]
+        return not (delete or store) or self._objects.commit(delete, store, self.parents)
 
     def _deletes(self) -> Iterator[Expression]:
         for parent, gone in self._gone.items():

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from ondisk.formats.bufr import tables
-from ondisk.formats.bufr.header import kind_of, sections
+from ondisk.formats.bufr import kind_of, sections, tables
 from ondisk.formats.bufr.program import Undecodable, make, run
 
 from .build import bufr

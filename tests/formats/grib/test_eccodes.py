@@ -11,7 +11,7 @@ import pytest
 from ondisk.config import DatasetConfig
 from ondisk.datum import microseconds
 from ondisk.formats.grib import Grib
-from ondisk.formats.grib.templates import templates
+from ondisk.formats.grib.edition2 import templates
 
 from .build import grib1, grid1
 

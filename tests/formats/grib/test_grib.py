@@ -17,9 +17,8 @@ from ondisk import DatasetConfig, Datum
 from ondisk.datum import from_microseconds
 from ondisk.errors import ConfigError, FrameCorrupt
 from ondisk.formats.grib import Grib
-from ondisk.formats.grib.edition2 import same_unit
+from ondisk.formats.grib.edition2 import same_unit, templates
 from ondisk.formats.grib.octets import bounds, ibm
-from ondisk.formats.grib.templates import templates
 
 from .build import grib1, grib2, grid1, grid2, interval, product2, sign, surface
 
