@@ -14,10 +14,11 @@ from ondisk import config, datum, frame
 from ondisk.cli import append as command
 from ondisk.cli import plot
 from ondisk.dataset import append, layout
-from ondisk.files import names, walk
+from ondisk.files import names
+from ondisk.files.append import LONGEST
 from ondisk.filesystem import directory
 from ondisk.formats import base, blob, vm2
-from ondisk.formats.diskqueue import blocks, payload, seg
+from ondisk.formats.diskqueue import blocks, frame_reader, payload
 from ondisk.index import where
 from ondisk.maintenance import inspect
 from ondisk.matcher import parser
@@ -54,13 +55,13 @@ FIGURES = {
     "values of a condition, as in `.isin(…)`": [where._MAX_VALUES],
     "a component of a path in a dataset": [directory._LONGEST],
     "folders in each other in a dataset": [inspect._DEEPEST],
-    "the path of an appended file": [walk.LONGEST],
+    "the path of an appended file": [LONGEST],
     "a part of the name of an exported file": [names._LONGEST_PART],
     "groups in a plot": [plot.MOST],
     "a batch of an append": [base.BATCH_SIZE, base.BATCH_BYTES],
     "a block of LZ4": [blocks.MAX_BLOCK_SIZE, 4 * MIB],
     "LZ4 frames and blocks of fewer than 32 bytes each": [blocks._MANY],
-    "damaged places in a file of `seg`": [seg._PASSED],
+    "damaged places in a file of `seg`": [frame_reader._PASSED],
     "refused data and damaged places that a report names": [append._REFUSALS],
 }
 WITHOUT_FIGURES = {"reftime", "data in one summary, query, dataset; segments; archives"}
