@@ -120,6 +120,7 @@ def _merged_rows(access: Access, job: str, staged: Sequence[FinishedStage]) -> s
             raise StateError(f"{path} does not exist: it was removed, or written on another filesystem", hint=_AGAIN)
     if len(names) > 1:
         merged = f"{STAGED}/{job}/merged-{len(names)}{ROWS}"
+        access.directory.discard(merged)  # of an attempt with as many other stages
         merge(access.directory, names, merged, access.config.fields)
         names = [merged]
     return str(access.directory.path / names[0]) if names else None

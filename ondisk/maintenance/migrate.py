@@ -439,6 +439,10 @@ def _away(dataset: _Dataset, record: Known) -> StateError:
 def _report(dataset: _Dataset, before: Old, plan: _Plan) -> None:
     """Note in the report what there is to do; the segments are not read."""
     _plan(dataset, before)
+    for archive in plan.taken:
+        with old(archive.directory, archive.config) as its:
+            assert its is not None
+            _plan(archive, its)
     if _shows_conflicts(before.config, dataset.config):
         _find_conflicts(dataset, before.connection)
     if plan.taken and not dataset.migration.offending:
@@ -661,7 +665,9 @@ def _fill(dataset: _Dataset, new: Rebuilt) -> None:
                 missing = error.message
             for offset, size in new.fill(id, kinds):
                 location = Location(dataset.prefix + name, offset, size)
-                migration.add(Offender(location, missing or reason_at(ScanResult(damage=damage), offset)))
+                is_named = migration.offending < _NAMED  # looks at all damage
+                reason = missing or (reason_at(ScanResult(damage=damage), offset) if is_named else "")
+                migration.add(Offender(location, reason))
 
 
 def _open_once(dataset: _Dataset) -> None:

@@ -20,6 +20,7 @@ from functools import partial
 from stat import S_ISREG
 
 from ondisk.dataset.access import Access
+from ondisk.datum import INTEGER_MAX
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.index import Copies, Row, Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
@@ -160,7 +161,7 @@ class Rewriting:
             seen = seen_with_files(folder, old.facts, old.end.size, stats)
         if seen is Seen.OTHER:
             raise changed(directory, old.name)
-        self._freed = _keep_others(directory, old, numbers, is_touched=seen is not Seen.UNTOUCHED)
+        self._freed = _keep_others(directory, old.name, old.end.length, numbers, is_touched=seen is not Seen.UNTOUCHED)
         writer.sync()
         end, _, facts = writer.appended(old.name)
         if seen is not Seen.UNTOUCHED:  # a fix has not read the files yet
@@ -184,7 +185,7 @@ def drop(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: 
             generations.set_aside(directory, name, segment.id, verb="repack")
         else:
             if format.is_dir:
-                freed = _keep_others(directory, segment, set())
+                freed = _keep_others(directory, name, segment.end.length, set())
             else:
                 freed = _freed_by(found)
                 # An event that Beats has not written completely is no data, as for Beats.
@@ -202,10 +203,11 @@ def drop(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: 
 
 def _discard(directory: Directory, name: str, found: os.stat_result) -> int:
     """Remove an unknown segment, and return the bytes that this frees."""
-    freed = _freed_by(found) if S_ISREG(found.st_mode) else quarantine.size_of(directory, name)
     if S_ISREG(found.st_mode):
+        freed = _freed_by(found)
         directory.discard(name)
     else:
+        freed = _keep_others(directory, name, INTEGER_MAX, set())
         drop_folder(directory, name, name)
     directory.sync(name.rpartition("/")[0])
     return freed
@@ -336,20 +338,21 @@ def _link(
     return writer, {number for number, _ in numbers}, is_linked
 
 
-def _keep_others(directory: Directory, segment: Segment, kept: set[int], *, is_touched: bool = False) -> int:
+def _keep_others(directory: Directory, name: str, end: int, kept: set[int], *, is_touched: bool = False) -> int:
     """Move those files of a segment to quarantine that it has never had. Return the bytes of the other ones.
 
     Args:
+        end: above the numbers of its files.
         is_touched: somebody has touched files, so their checksums are compared.
     """
-    name, freed = segment.name, 0
+    freed = 0
     with directory.inside(name) as folder:
         entries = MetadataFile.of(folder)
         for number, size in dir.files_of(folder, name).items():
             if number in kept:
                 continue
             file = dir.file_name(name, number)
-            is_known = number < segment.end.length and entries is not None and entries.has_size(number, size)
+            is_known = number < end and entries is not None and entries.has_size(number, size)
             if is_known and is_touched:
                 assert entries is not None
                 is_known = dir.is_whole(folder, file, entries.get(number))

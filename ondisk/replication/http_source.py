@@ -107,7 +107,7 @@ class HttpSource(Source):
         return self._records("fetch", {"seqs": [*seqs[:_SEQS]], "max_bytes": max_bytes}, max_bytes)
 
     def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
-        return self._structure(Contents, "contents", first=first, last=last, listed=listed)
+        return self._ask("contents", {"first": first, "last": last, "listed": listed}, _digests)
 
     def removed(self, seqs: Sequence[int]) -> Removed:
         notes: list[tuple[int, int, Kind]] = []
@@ -178,6 +178,13 @@ class HttpSource(Source):
         except (_Damaged, KeyError, TypeError):
             return _Again(StorageError(f"{self._url}: the answer has the status {status}", hint=_NOBODY))
         return _Again(error) if isinstance(error, LockError) or status in _CHANGED else error
+
+
+def _digests(answer: BaseHTTPResponse) -> Contents:
+    found = from_json(Contents, _json(answer, _JSON_BYTES))
+    if found.unreadable is None:
+        raise _Damaged("it has numbers of data without digests")
+    return found
 
 
 class _Again(Exception):

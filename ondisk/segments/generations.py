@@ -317,10 +317,13 @@ def parents(directory: Directory) -> Iterator[str]:
 
 
 def _remove(directory: Directory, name: str, generation: int) -> None:
-    found = directory.stat(alias := hidden(name, generation))
-    if found is not None and stat.S_ISREG(found.st_mode):
+    found, beside = directory.stat(alias := hidden(name, generation)), directory.stat(name)
+    kind, its = (0 if each is None else stat.S_IFMT(each.st_mode) for each in (found, beside))
+    if kind == stat.S_IFREG and its == stat.S_IFDIR:
+        set_aside(directory, name, generation, verb="open")  # a file is no generation of a folder
+    elif kind == stat.S_IFREG:
         directory.discard(alias)
-    elif found is not None and stat.S_ISDIR(found.st_mode):
+    elif kind == stat.S_IFDIR and its != stat.S_IFREG:
         from ondisk.segments.dir import SEQUENCE, drop_folder  # here, as few datasets have dir segments
 
         if directory.stat(f"{alias}/{SEQUENCE}") is not None or not directory.names(alias):  # else somebody else's

@@ -19,9 +19,11 @@ from staging.stages import CONFIG, FORMATS, check_sound, commit, counts, stage
 from worlds import content, datum, fail, lose_index, sql
 
 import ondisk
+from ondisk import Datum
 from ondisk.errors import DiskFull, DuplicateDatum, DurabilityLost, NeedsCheck, SegmentMissing
 from ondisk.filesystem import Directory
 from ondisk.formats import find
+from ondisk.index.import_log import Mark
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.states import State
 from ondisk.staging.stage import Stage
@@ -394,3 +396,19 @@ def test_files_that_a_crash_left_in_several_segments_are_passed_over(create, for
         f"{hour} blob 0".encode() for hour in (0, 1, 30, 31, 60, 61)
     ]
     assert dataset.summary().count == len([*dataset.query()]) == 6 * len(formats)
+
+
+@pytest.mark.check
+def test_stages_without_one_that_was_stored_before_are_merged_again_after_a_segment_was_rewritten(create, monkeypatch):
+    monkeypatch.setenv("ONDISK_KEYS", "1 " + "5a" * 32)
+    dataset = create(format="seg", step="daily", compression="none")
+    marks = [Mark("source", part) for part in "abc"]
+    data = [Datum(T + timedelta(hours=hour), {}, {"hour": hour}) for hour in range(3)]
+    dataset.append_staged("job", [stage(dataset, data[:1], mark=marks[0])])
+    config = dataset.path / "dataset.toml"
+    config.write_text('encryption = "aes-256-gcm"\n' + config.read_text())
+    with ondisk.open(dataset.path) as dataset:
+        parts = [stage(dataset, [each], str(at), mark=marks[at]) for at, each in enumerate(data)]
+        result = dataset.append_staged("job", parts)
+        assert (result.imported, result.skipped) == (2, marks[:1])
+        assert [each.data for each in dataset.query()] == [each.data for each in data]

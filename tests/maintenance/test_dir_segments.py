@@ -814,3 +814,20 @@ def test_a_damaged_directory_is_found_fixed_and_repacked_as_the_table_says(datas
         again.repack()
     if unfixed is not None:
         look(other, unfixed)
+
+
+@pytest.mark.check
+def test_what_was_never_of_a_segment_goes_to_quarantine_when_that_is_deleted(create):
+    dataset = create(**CONFIG, unknown_segments="delete")
+    dataset.append(some())
+    unknown = dataset.path / "2026/11-21.h5"
+    shutil.copytree(dataset.path / NAME, unknown)
+    (unknown / "000009.h5").write_bytes(b"mine")
+    (dataset.path / "2026/.11-20.h5.99").write_bytes(b"mine, too")
+    dataset.close()
+    with ondisk.open(dataset.path) as dataset:
+        dataset.repack()
+        assert not unknown.exists()
+        kept = [each.read_bytes() for each in (dataset.path / "2026/.quarantine").glob("*") if each.suffix != ".json"]
+        assert sorted(kept) == [b"mine", b"mine, too"]
+        assert dataset.summary().count == 4

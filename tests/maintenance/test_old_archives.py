@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -599,3 +600,14 @@ def test_a_killed_migration_leaves_the_old_state_or_the_new_and_the_next_one_fin
         shutil.rmtree(parent)
         call += EVERY
     assert call > 20
+
+
+@pytest.mark.check
+def test_a_dry_run_tells_the_plan_of_archives_also_if_data_of_the_dataset_do_not_allow_it(tmp_path: Path) -> None:
+    path = old("archived", tmp_path)
+    config = path / "dataset.toml"
+    config.write_text(re.sub(r"unique = .*", 'unique = ["station"]', config.read_text()))
+    plan = ondisk.migrate(path, dry_run=True)
+    assert plan.offending
+    assert {each.revision for each in plan.archives} == {plan.revision}
+    assert {each.unique for each in plan.archives} == {plan.unique}

@@ -336,6 +336,13 @@ def test_a_hostile_answer_is_an_error_within_bounds(name, what):
         tracemalloc.stop()
 
 
+def test_digests_that_an_answer_lacks_are_an_error():
+    content = signed(to_json(Contents(UUID, 1, 9, 0, bytes(32))))
+    damaged = pytest.raises(IntegrityError, match="numbers of data without digests")
+    with answering(content) as port, HttpSource(url(port, "hostile"), **QUICK) as source, damaged:
+        source.contents(1, 9)
+
+
 def test_a_proxy_in_the_environment_is_used(monkeypatch):
     asked = "http://archive.example.org/dataset/hostile"
     with answering(reported("NotFound", "asked the proxy", "", b"404 X")) as port:
