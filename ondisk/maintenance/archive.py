@@ -364,6 +364,9 @@ def _decided(access: Access, name: str, target: str, before: Known | None) -> tu
         raise _refused(access, name, diagnosis, "moved")
     if (why := diagnosis.reasons[0] if diagnosis.consumed else diagnosis.awaited) is not None:
         raise StateError(f"{access.path / name} cannot be moved: {why}")
+    if is_dir(known.segment.format) and not known.rows.count:  # of a folder, only files with rows are linked
+        hint = f"{command('repack', access.path, '--second-copies', '--yes')} removes a second copy."
+        raise StateError(f"{access.path / name} cannot be moved: all its data are deleted or elsewhere", hint=hint)
     if diagnosis.is_touched and not is_dir(known.segment.format):
         file = access.current().reader.file_of(known.segment)
         if access.committed(known.segment).is_whole_in(file) is False:

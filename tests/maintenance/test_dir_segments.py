@@ -15,7 +15,16 @@ from worlds import access_to, clock, lose_index, renew_index
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import DiskFull, FrameCorrupt, IntegrityError, NeedsCheck, NotFound, SegmentCorrupt, counted
+from ondisk.errors import (
+    DiskFull,
+    FrameCorrupt,
+    IntegrityError,
+    NeedsCheck,
+    NotFound,
+    SegmentCorrupt,
+    StateError,
+    counted,
+)
 from ondisk.filesystem import Directory
 from ondisk.maintenance.diagnosis import Circumstances, Files, OnDisk, diagnose
 from ondisk.maintenance.inspect import all_known
@@ -831,3 +840,14 @@ def test_what_was_never_of_a_segment_goes_to_quarantine_when_that_is_deleted(cre
         kept = [each.read_bytes() for each in (dataset.path / "2026/.quarantine").glob("*") if each.suffix != ".json"]
         assert sorted(kept) == [b"mine", b"mine, too"]
         assert dataset.summary().count == 4
+
+
+@pytest.mark.check
+def test_a_second_copy_that_is_a_folder_cannot_be_moved(dataset, path):
+    copy = ".archive/bar/" + NAME
+    shutil.copytree(path, dataset.path / copy)
+    dataset.fix()
+    dataset.archive(NAME)
+    with pytest.raises(StateError, match="cannot be moved: all its data are deleted or elsewhere"):
+        dataset.unarchive(copy)
+    assert dataset.summary().count == 4
