@@ -414,9 +414,10 @@ def _note_unowned(comparison: Comparison, segment: Segment) -> None:
 
 
 def _outcome(subject: Subject, compared: Compared) -> Outcome:
-    returned = compared.returned
-    # In what another program makes, nothing was ever deleted.
-    if subject.known is None and not subject.is_shared and not subject.access.needs_check():
+    returned, known = compared.returned, subject.known
+    # In what another program makes, nothing was ever deleted. The index has no rows of a second copy.
+    is_unknown = known is None and not subject.is_shared and not subject.access.needs_check()
+    if is_unknown or (known is not None and known.segment.copies is Copies.ALL):
         returned = compared.new
     return Outcome(subject, compared, returned)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -212,3 +213,19 @@ def test_no_bytes_that_have_rotten_are_written_again(create: Callable[..., ondis
     assert State.CORRUPTED in done.state
     assert "do not have their checksum" in done.reasons[-1]
     assert path.read_bytes() == before
+
+
+@pytest.mark.check
+def test_a_deleted_datum_that_returns_from_a_second_copy_is_reported(world: World) -> None:
+    copy = world.path / ".archive/bar" / world.name(A)
+    copy.parent.mkdir(parents=True)
+    shutil.copy2(world.file(A), copy)
+    world.fix()
+    with ondisk.open(world.path) as dataset:
+        dataset.delete([next(dataset.query()).location])
+        dataset.repack()
+        count = dataset.summary().count
+        report = dataset.repack(second_copies=True)
+        returned = dataset.summary().count - count
+    told = sum("read that the index did not have; if you had deleted any" in " ".join(each.reasons) for each in report)
+    assert bool(told) == bool(returned)
