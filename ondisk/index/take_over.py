@@ -196,20 +196,15 @@ class TakeOver:
 
     def _take_segments(self, place: str) -> None:
         """Insert all rows of segments, and let the view `came` show those of data as they will be but for `seq`."""
-        execute, interned = (
-            self._connection.execute,
-            [each for each, kind in self._columns.kinds.items() if kind.interned],
-        )
-        shift, values = f" + {self._generation}", [f"'{name}'" for name in interned]
+        execute, shift = self._connection.execute, f" + {self._generation}"
+        interned = [each for each, kind in self._columns.kinds.items() if kind.interned]
         self._generation += self._rows("SELECT ifnull(max(id), 0) FROM archive.segment")[0][0]
         execute("CREATE TEMP TABLE own (old INTEGER PRIMARY KEY, new INTEGER)")  # ids of texts and bytes
         execute("INSERT OR IGNORE INTO main.value (value) SELECT value FROM archive.value ORDER BY id")
         mine = "SELECT old.id, new.id FROM archive.value AS old CROSS JOIN main.value AS new ON new.value = old.value"
         execute(f"INSERT INTO own SELECT 0, 0 UNION ALL {mine}")
-        own, is_id = (
-            "(SELECT new FROM own WHERE old = {})",
-            f"field IN ({', '.join(values)}) AND typeof(value) = 'integer'",
-        )
+        own, names = "(SELECT new FROM own WHERE old = {})", ", ".join(f"'{name}'" for name in interned)
+        is_id = f"field IN ({names}) AND typeof(value) = 'integer'"
         of_segment = {"segment": f"segment{shift}"}
         self._copy("segment", {"id": f"id{shift}", "name": "? || name"}, (place,))
         for table in ("block", "day_sum"):

@@ -351,10 +351,8 @@ def _archive(dataset: _Dataset, name: str, folder: Directory, before: Old) -> _A
             old_archives.check_trusted(folder, None)
         assert index is not None
         state, former, count, is_empty = index.state(), index.former(), index.count(), not index.segments_in("")
-    deleted, report = (
-        old_archives.deleted_from(before.connection, name, state),
-        Migration(str(folder.path), taken=Taken()),
-    )
+    deleted = old_archives.deleted_from(before.connection, name, state)
+    report = Migration(str(folder.path), taken=Taken())
     return _Archive(folder, f"{ARCHIVE}/{name}/", config, report, name, state, former, deleted, count, is_empty)
 
 

@@ -293,10 +293,8 @@ def _look_into(
     if known is not None:
         segment, length = known.segment, known.segment.end.length
         stats = checksum_of_stats(found_files, length)
-        seen, refused = (
-            seen_with_files(folder, segment.facts, segment.end.size, stats),
-            is_refused(folder, segment.facts),
-        )
+        seen = seen_with_files(folder, segment.facts, segment.end.size, stats)
+        refused = is_refused(folder, segment.facts)
     sizes = {number: each.size for number, each in found_files.items()}
     size, highest = sum(sizes.values()), max(sizes, default=-1)
     missing, resized, repeated, misplaced, removed, unknown = (Tally() for _ in range(6))

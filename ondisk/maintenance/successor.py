@@ -112,7 +112,10 @@ class Rewriting:
         is_kept = keep(access, transaction, old)
         transaction.supersede(old)
         transaction.save_segment(new._replace(unproven=old.unproven), interval)
-        withdraw(access, transaction, old) if is_dir else displace(access, old)
+        if is_dir:
+            withdraw(access, transaction, old)
+        else:
+            displace(access, old)
         before = access.directory.stat(old.name)
         if before is not None:  # its other name is that of the old generation
             self._freed += before.st_size if before.st_nlink <= 2 else 0

@@ -28,15 +28,13 @@ _DIGITS = 19
 
 
 _DAMAGED = ("raise", "skip")
-_TEXT, _COUNT, _NAMES = (
-    (str, "a text"),
-    (range(INTEGER_MAX + 1), "a whole number of 0 or more"),
-    ([str], "a list of names"),
-)
+_COUNT = range(INTEGER_MAX + 1)
 
 _SHAPES: Mapping[str, tuple[Shape, str]] = {
     **dict.fromkeys(("match", "sort", "by", "min_max", "tz"), (str, "a text")),
-    **dict.fromkeys(("limit", "values", "first", "last", "max_bytes", "offset", "size"), _COUNT),
+    **dict.fromkeys(
+        ("limit", "values", "first", "last", "max_bytes", "offset", "size"), (_COUNT, "a whole number of 0 or more")
+    ),
     **dict.fromkeys(("fields", "columns"), ([str], "a list of names")),
     "format": (frozenset(FORMATS), f"one of {', '.join(FORMATS)}"),
     "damaged": (frozenset(_DAMAGED), f"one of {', '.join(_DAMAGED)}"),
