@@ -287,9 +287,9 @@ def moved(snapshot: Snapshot) -> list[tuple[int, str, str, int, Facts]]:
     return [(*row[:4], Facts(*row[4:])) for row in snapshot.fetch(sql)]
 
 
-def second_copies(snapshot: Snapshot) -> set[str]:
-    """Return the names of the segments that have second copies."""
-    return {name for (name,) in snapshot.fetch("SELECT name FROM segment WHERE unread & ?", (Mark.COPIES,))}
+def with_some_copies(snapshot: Snapshot) -> set[str]:
+    """Return the names of the segments that have second copies of some of their data."""
+    return {name for (name,) in snapshot.fetch("SELECT name FROM segment WHERE unread & ?", (Mark.SOME_COPIES,))}
 
 
 def has_other_name(snapshot: Snapshot, segment: Segment) -> bool:

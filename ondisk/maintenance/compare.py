@@ -170,14 +170,14 @@ class Comparison:
         """Prepare to compare data with the same unique values: their bytes are where the rows will say they are."""
         known, segment = self.subject.known, self._segment
         # Below this offset, what has no row was deleted through ondisk.
-        is_described = (
-            known is not None and self._aside is None and known.deleted is not None and not segment.has_unknown
-        )
+        is_described = known is not None and known.deleted is not None and segment.copies is not Copies.ALL
+        is_described = is_described and self._aside is None and not segment.has_unknown
         self._duplicates.may_compare(segment, segment.end.length if is_described else 0)
         # An index that was lost does not know what it had of either.
-        may_be_copy = known is None or known.segment.copies is Copies.SOME
+        may_be_copy = known is None or known.segment.copies is not Copies.NONE
         if may_be_copy and not self.subject.access.config.unique and not self.subject.access.needs_check():
-            self._duplicates.expect_copies(self.subject.name)
+            is_known = segment.copies is Copies.ALL and self._aside is None
+            self._duplicates.expect_copies(self.subject.name, are_known=is_known)
 
     def add_all(self, results: Iterable[ScanResult]) -> End | Refused:
         """Give all that a scan finds its rows, and return where the segment ends."""
@@ -235,7 +235,7 @@ class Comparison:
         """Insert rows, without those of copies; of those with the same unique values, let one count."""
         columns = (seqs, reftimes, [self._segment.id] * len(offsets), offsets, *rest)
         if self._duplicates.expects_copies:
-            rows = [row for row in zip(*columns, strict=True) if not self._duplicates.is_copy(row)]
+            rows = [row for row in zip(*columns, strict=True) if not self._duplicates.settle_copy(row)]
             if not rows:
                 return
             columns = tuple(zip(*rows, strict=True))

@@ -164,6 +164,7 @@ class Duplicates:
         self._format = format
         self._contents: Contents | None = None  # None: what is read cannot be compared
         self._held: Held | None = None
+        self._are_known = False
         self._others: dict[int, Segment | None] = {}
         self._places: dict[int, str | None] = {}
 
@@ -172,8 +173,13 @@ class Duplicates:
         self._contents = Contents(self._access, self._transaction, segment)
         self.explained = explained
 
-    def expect_copies(self, name: str) -> None:
-        """Prepare for data without unique values of which segments of the same name in other places have copies."""
+    def expect_copies(self, name: str, *, are_known: bool) -> None:
+        """Prepare for data without unique values of which segments of the same name in other places have copies.
+
+        Args:
+            are_known: its bytes were equal to theirs before, so it takes over the rows of data that are damaged there.
+        """
+        self._are_known = are_known
         with self._access.current().index.snapshot() as snapshot:
             found = [snapshot.segment_named(each) for each in twins(self._access.directory, name)]
         if others := [each for each in found if each is not None]:
@@ -184,13 +190,23 @@ class Duplicates:
         """Whether there are such segments."""
         return self._held is not None
 
-    def is_copy(self, row: tuple[Any, ...]) -> bool:
-        """Return whether a datum that was read is a copy of one there, each of which has one at most; then skip it."""
+    def settle_copy(self, row: tuple[Any, ...]) -> bool:
+        """Let a datum that was read, or the one there that it is a copy of, count; each there has one copy at most.
+
+        Returns:
+            False if it is no copy.
+        """
         assert self._held is not None
-        other = next((each for each in self._held.like(row) if self._are_equal(row, each)), None)
+        alike = [*self._held.like(row)]
+        other = next((each for each in alike if self._are_equal(row, each)), None)
+        if other is not None:
+            self._skip(row)
+        elif self._are_known and self._contents is not None:
+            other = next(filter(self._contents.is_damaged, alike), None)
+            if other is not None:
+                self._take_over(row, other)
         if other is not None:
             self._held.take(other)
-            self._skip(row)
         return other is not None
 
     def settle(self, row: tuple[Any, ...], segment: Segment, first: int, aside: Aside | None) -> int:
@@ -233,11 +249,14 @@ class Duplicates:
         if not counts_in_files(Found(is_readable), Found()):
             self._settled.different += 1
             return 0
-        # This is the only copy that can be read; the other was not compared, so it was not deleted either.
-        transaction.take_back([other[0]])
-        transaction.insert([[value] for value in (other[0], *row[1:])])
-        self._settled.replacing += 1
+        self._take_over(row, other)
         return 0
+
+    def _take_over(self, row: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+        """Let the only copy that can be read count: the other was not compared, so it was not deleted either."""
+        self._transaction.take_back([other[0]])
+        self._transaction.insert([[value] for value in (other[0], *row[1:])])
+        self._settled.replacing += 1
 
     def _is_equal(self, row: tuple[Any, ...], counting: tuple[Any, ...], *, is_known: bool) -> bool:
         """Return whether a datum is a copy of the one that counts, or was deleted; else count it as different."""

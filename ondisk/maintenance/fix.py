@@ -173,11 +173,11 @@ def _fix(
 
 
 def compared_again(access: Access, errors: list[OndiskError]) -> Iterator[Done]:
-    """Compare second copies again with the data that count, before they are removed.
+    """Compare second copies in segments with data of their own again with the data that count, before they are removed.
 
-    A segment that is not a second copy any more is read into the index: its data count again.
+    What is not a second copy any more counts again. Whole second copies are compared when they are diagnosed.
     """
-    names = access.ask(segment_rows.second_copies)
+    names = access.ask(segment_rows.with_some_copies)
     for name in sorted(names):
         with access.transaction("fix") as transaction:
             if (segment := transaction.segments([name]).get(name)) is not None:

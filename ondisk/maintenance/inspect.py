@@ -18,7 +18,7 @@ from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.maintenance.ages import AgeLimits, Ages, folder_of, kept
 from ondisk.maintenance.diagnosis import Circumstances, Known, diagnose
 from ondisk.maintenance.observe import all_known, known_of, observe
-from ondisk.maintenance.second_copy import lacks_other_copy, missing_twin, unknown_twin
+from ondisk.maintenance.second_copy import copy_of, missing_twin, other_copy_lacking, unknown_twin
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.dir import METADATA
 from ondisk.segments.facts import Committed
@@ -29,6 +29,10 @@ from ondisk.step import Interval, place_of
 _DEEPEST = 16  # levels of folders that are searched for segments
 _SEEN_IN_ROWS = State.DIRTY | State.ARCHIVE_AGE | State.DELETE_AGE
 _REMOVING = State.DIRTY | State.DELETED | State.ARCHIVE_AGE | State.DELETE_AGE
+_DIFFERS = (
+    "it is no copy any more: it has data that the index has not, perhaps deleted ones. To drop them, remove the file;"
+    " to have them, move it out of the dataset and append it"
+)
 SECOND_COPIES = "it has second copies of data in other segments, which `ondisk repack --second-copies` removes"
 _NOT_MAINTAINED = "nothing in this folder is rewritten, unless maintain_archives in dataset.toml names it"
 _SHRINKING, _UNSURE = State.DIRTY | State.DELETED, State.UNALIGNED | State.CORRUPTED | State.MISSING
@@ -211,10 +215,13 @@ class Inspection:
         """Return the diagnosis of a segment, as far as others may be copies of it, or it is one."""
         access = self.access
         if known.segment.copies is not Copies.NONE and found.state & _SHRINKING and not found.state & _UNSURE:
-            if known.segment.copies is Copies.ALL and lacks_other_copy(access, known.segment):
-                return replace(found, state=State.UNALIGNED, reasons=("the other copy of its data is gone",), freed=0)
+            is_all = known.segment.copies is Copies.ALL
+            if is_all and (lack := other_copy_lacking(access, known.segment)) is not None:
+                return replace(found, state=State.UNALIGNED, reasons=(lack,), freed=0)
             if not self._removes_copies:
                 return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, SECOND_COPIES), freed=0)
+            if is_all and copy_of(access, name) is None:
+                return found.hold(_DIFFERS)
         is_wanted = self._removes_copies and known.segment.copies is not Copies.NONE
         if found.state & _SHRINKING and place_of(name) not in at.limits.places and not is_wanted:
             return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, _NOT_MAINTAINED), freed=0)

@@ -47,10 +47,10 @@ def copy_of(access: Access, name: str) -> str | None:
     return None
 
 
-def lacks_other_copy(access: Access, segment: Segment) -> bool:
-    """Return whether the other copy of a second copy has gone: the index has its data, and its file is missing or cut.
+def other_copy_lacking(access: Access, segment: Segment) -> str | None:
+    """Return why a second copy must be read, since what it is a copy of cannot: it is missing, cut or damaged.
 
-    If the index has none of them, they may have been deleted, or be in a place that is away.
+    If the index has none of the data there, they may have been deleted, or be in a place that is away.
     """
     for twin, found, count in _twins(access, segment.name):
         if found is None or found.copies is Copies.ALL or not count:
@@ -58,8 +58,10 @@ def lacks_other_copy(access: Access, segment: Segment) -> bool:
         is_folder = is_dir(found.format)
         there = access.directory.stat(twin if is_folder else present_name(access.directory, twin, found.id))
         if there is None or (stat.S_ISREG(there.st_mode) and there.st_size < found.end.size):
-            return True
-    return False
+            return "the other copy of its data is gone"
+        if access.ask(segment_rows.noted_of, found)[0] is not None:
+            return "the other copy of its data is damaged"
+    return None
 
 
 def copy_left(access: Access, name: str) -> str | None:

@@ -383,31 +383,84 @@ def test_a_second_copy_is_compared_again_before_it_is_removed(copied, accident):
     else:
         rot(of_file(source if accident == "damaged" else target), whole[:-8] + bytes(len(whole[-8:])))
     copied.repack(second_copies=True)
+    copied.check(accurate=True)
+    maintain(copied.path)
     found = [*map(repr, content(copied, damaged="skip"))]
     assert {*map(repr, before)} <= {*found}
     assert len(found) == len(before) or not copied.config.unique
 
 
-@pytest.mark.check
-def test_a_second_copy_that_goes_meanwhile_is_not_compared(copied, monkeypatch):
-    second_copies = segment_rows.second_copies
-    monkeypatch.setattr(segment_rows, "second_copies", lambda snapshot: [*second_copies(snapshot), "2026/gone.vm2"])
-    copied.repack(second_copies=True)
-    assert not (copied.path / LAST / name_of(copied, 1)).exists()
+def test_a_copy_with_more_than_the_data_that_count_is_neither_read_nor_removed(copied):
+    """The others may have been deleted: then they must not come back. Or lost: then they must not go."""
+    copied.delete("n: 12")
+    copied.repack()
+    for dry_run in (True, False):
+        report = copied.repack(second_copies=True, dry_run=dry_run)
+        assert not [each.segment for each in report if each.action]
+        assert any("perhaps deleted ones" in reason for each in report for reason in each.reasons)
+    maintain(copied.path)
+    assert numbers(copied) == [each for each in EVERYTHING if each != 12]
+    assert (copied.path / LAST / name_of(copied, 1)).exists()
+
+
+@pytest.mark.parametrize("unique", [["n"], []], ids=["unique", "not unique"])
+def test_a_second_copy_is_read_when_the_other_one_is_damaged(tmp_path, unique):
+    config = {"format": "jsonl", "step": "daily", "fields": {"n": "integer"}, "unique": unique}
+    with ondisk.create(tmp_path / "dataset", config) as dataset:
+        dataset.append(data(dataset, [0, 1, 2]))
+        source, target = dataset.path / name_of(dataset), dataset.path / LAST / name_of(dataset)
+        copy(source, target)
+        dataset.fix()
+        rot(source, source.read_bytes()[:-9] + bytes(8) + b"\n")
+        dataset.check(accurate=True)
+        (done,) = [each for each in dataset.fix() if each.segment.startswith(LAST)]
+        assert (done.lost, numbers(dataset)) == (0, [0, 1, 2])
+        dataset.fix(salvage=[name_of(dataset)])
+        maintain(dataset.path)
+        assert (numbers(dataset), dataset.check(accurate=True).is_clean) == ([0, 1, 2], True)
+
+
+@pytest.fixture
+def partly_copied(tmp_path):
+    """A dataset whose archive has a segment with copies of data, and with a datum of its own."""
+    config = {"format": "jsonl", "step": "daily", "fields": {"n": "integer"}}
+    with ondisk.create(tmp_path / "dataset", config) as dataset:
+        dataset.append(data(dataset, [0, 1, 2]))
+        source, target = dataset.path / name_of(dataset), dataset.path / LAST / name_of(dataset)
+        before = source.read_bytes()
+        dataset.delete("n: 2")
+        dataset.repack()
+        target.parent.mkdir(parents=True)
+        target.write_bytes(before)
+        dataset.fix()
+        yield dataset
 
 
 @pytest.mark.check
-def test_a_second_copy_that_cannot_be_compared_does_not_end_the_repack(copied, monkeypatch):
+def test_a_segment_with_copies_that_goes_meanwhile_is_not_compared(partly_copied, monkeypatch):
+    found = segment_rows.with_some_copies
+    monkeypatch.setattr(segment_rows, "with_some_copies", lambda snapshot: [*found(snapshot), "2026/gone.jsonl"])
+    before, target = content(partly_copied), partly_copied.path / LAST / name_of(partly_copied)
+    size = target.stat().st_size
+    partly_copied.repack(second_copies=True)
+    assert content(partly_copied) == before
+    assert target.stat().st_size < size
+
+
+@pytest.mark.check
+def test_a_segment_with_copies_that_cannot_be_compared_does_not_end_the_repack(partly_copied, monkeypatch):
     def fail(*args, **options):
         raise StorageError("it cannot be read")
 
-    copied.delete("n: 12")
+    before = content(partly_copied)
+    partly_copied.append(data(partly_copied, [30, 29]))
     monkeypatch.setattr(fix_module, "_fix_alone", fail)
     with pytest.raises(StorageError, match="cannot be read") as raised:
-        copied.repack(second_copies=True)
+        partly_copied.repack(second_copies=True)
     done = raised.value.context["report"].segments
-    assert [(each.action, each.failed) for each in done][:2] == [("repack", False), (None, True)]
-    assert (copied.path / LAST / name_of(copied, 1)).exists()
+    assert [each.action for each in done if each.action] == ["repack"]
+    assert [each.segment for each in done if each.failed] == [f"{LAST}/{name_of(partly_copied)}"]
+    assert len(content(partly_copied)) == len(before) + 2
 
 
 @pytest.mark.check
