@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from ondisk.dataset.segment_layout import BY_TIME, UNUSED, Layout, Usage
 from ondisk.errors import counted
 from ondisk.index import Segment
 from ondisk.maintenance.ages import NO_LIMITS, AgeLimits
-from ondisk.maintenance.states import Diagnosis, State
+from ondisk.maintenance.states import Diagnosis, State, Tally
+from ondisk.segments.dir import METADATA, NEW_METADATA, SEQUENCE
 from ondisk.segments.facts import Seen
 from ondisk.step import ALWAYS, Interval, Step, inner_of, interval_of, number_of, place_of
 
@@ -56,17 +56,56 @@ class Known:
         return max(0, (self.counted or 0) - self.rows.count)
 
 
-class Files(NamedTuple):
-    """The files in the directory of a segment, and how they differ from the index."""
+@dataclass(slots=True)
+class Files:
+    """The files in the directory of a segment, beside the rows of its data. Tallies name the first files of a kind."""
 
-    # how many files of data there are
-    count: int  # type: ignore[assignment]  # not the method of tuples
-    # the reasons why it is in these states
-    corrupted: tuple[str, ...]
-    dirty: tuple[str, ...]
-    freed: int  # bytes of files without a datum
-    interrupted: str | None  # how an interrupted append shows; None without one
-    strangers: str | None  # which names do not belong to the segment; None without any
+    highest: int = -1  # the number of the last file of data
+    sequence: int | None = None  # the number in `.sequence`; None if it is missing or damaged
+    lacks_metadata: bool = False  # `.metadata` is missing, and only it tells what is in the files
+    has_new_metadata: bool = False  # a repack has left its `.metadata`
+    unused: int = 0  # numbers below the end without a file
+    missing: Tally = field(default_factory=Tally)  # files with a row
+    resized: Tally = field(default_factory=Tally)  # files of another size than in their row
+    repeated: Tally = field(default_factory=Tally)  # data with the file of another datum
+    misplaced: Tally = field(default_factory=Tally)  # data out of time order
+    removed: Tally = field(default_factory=Tally)  # files below the end without a row
+    unknown: Tally = field(default_factory=Tally)  # files after the end
+    strangers: Tally = field(default_factory=Tally)  # names that are not of the segment
+
+    @property
+    def corrupted(self) -> Iterator[str]:
+        """The reasons why data cannot be read."""
+        yield from _first(self.repeated, "datum", "has", "the same file as another datum")
+        yield from _first(self.missing, "file", "is", "missing")
+        yield from _first(self.resized, "file", "has", "another size")
+        if self.lacks_metadata:
+            yield f"{METADATA} is missing"
+
+    def dirty(self, known: Known) -> Iterator[str]:
+        """Yield the reasons for a repack."""
+        is_deleted = known.deleted is not None and not known.unexplained
+        without = "of deleted data, not yet repacked" if is_deleted else "without a datum in the index"
+        yield from _first(self.removed, "file", "is", without)
+        yield from _first(self.unknown, "file", "has", "no datum in the index")
+        if self.unused:
+            yield f"{self.unused} numbers before, between or after its data have no file"
+        yield from _first(self.misplaced, "datum", "is", "out of time order")
+        if self.has_new_metadata:
+            yield f"{NEW_METADATA} exists: a repack was interrupted"
+
+    @property
+    def interrupted(self) -> str | None:
+        """How an interrupted append shows; None without one."""
+        if self.sequence is not None and self.sequence >= self.highest:
+            return None
+        found = "is missing or damaged" if self.sequence is None else f"contains {self.sequence}"
+        return f"{SEQUENCE} {found}, but the highest file is {self.highest}: an append was interrupted"
+
+
+def _first(found: Tally, noun: str, verb: str, what: str) -> Iterator[str]:
+    if found.count:
+        yield f"{counted(found.count, noun, verb)} {what}, the first {found.named[0]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +166,9 @@ def diagnose(name: str, known: Known | None, found: OnDisk | None, at: Circumsta
     else:
         assert found is not None
         diagnosis = _unknown(name, found, at)
-    if found is not None and found.files is not None and found.files.strangers is not None:
-        return replace(diagnosis, reasons=(*diagnosis.reasons, found.files.strangers))
+    if found is not None and found.files is not None and (others := found.files.strangers).count:
+        reason = f"{others.count} names do not belong to the segment: {others.text()}"
+        return replace(diagnosis, reasons=(*diagnosis.reasons, reason))
     return diagnosis
 
 
@@ -141,7 +181,7 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
         return Diagnosis(name, State.CORRUPTED, (f"the index does not know it, and its name does not fit {step}",))
     if not found.is_file and not found.is_empty:
         return Diagnosis(name, State.CORRUPTED, (f"it is not a {found.kind}, and the index does not know it",))
-    if found.files is not None and not found.files.count and found.files.strangers is not None:
+    if found.files is not None and found.files.highest < 0 and found.files.strangers.count:
         return Diagnosis(name, State.CORRUPTED, ("the index does not know it",))
     if found.is_empty:
         if at.needs_check and found.is_file:
@@ -177,8 +217,8 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
             state = State.DELETED if found.is_empty else State.UNALIGNED
             return Diagnosis(name, state, tuple(unaligned))
     files, corrupted = found.files, [*_corrupted(known, found, interval, at, start)]
-    dirty = [*_dirty(known, found, start)] if files is None else [*files.dirty]
-    freed = _freed(known, found, start) if files is None else files.freed
+    dirty = [*(_dirty(known, found, start) if files is None else files.dirty(known))]
+    freed = _freed(known, found, start) if files is None else files.removed.size + files.unknown.size
     state = State.CORRUPTED if corrupted else State.OK
     if (unaligned or (dirty and at.needs_check)) and not corrupted:
         state |= State.UNALIGNED
@@ -195,8 +235,8 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
         if age is State.DELETE_AGE:
             freed = found.size
     freed = 0 if corrupted else freed
-    if files is not None and files.interrupted is not None:
-        state, reasons = state | State.UNALIGNED, [files.interrupted, *reasons]
+    if files is not None and (interrupted := files.interrupted) is not None:
+        state, reasons = state | State.UNALIGNED, [interrupted, *reasons]
     diagnosis = Diagnosis(name, state, tuple(reasons), freed, noted=corrupted == [known.damage])
     if found.seen is Seen.SAME_TAIL:
         # Where the recorded time has no fraction, or ondisk has recorded none, that is no sign of another program.

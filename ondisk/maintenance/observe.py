@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from operator import add, ge, gt, le, lt
@@ -11,14 +11,13 @@ from typing import Any
 
 from ondisk.dataset.access import Access
 from ondisk.datum import INTEGER_MIN
-from ondisk.errors import AuthenticationFailed, KeyMissing, SegmentCorrupt, StateError, counted
+from ondisk.errors import AuthenticationFailed, KeyMissing, SegmentCorrupt, StateError
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
 from ondisk.formats.base import DescribesFiles, is_zeros
-from ondisk.index import Row, Snapshot, segment_rows
+from ondisk.index import Snapshot, segment_rows
 from ondisk.index.segment_rows import Places
 from ondisk.maintenance.diagnosis import OTHER_BYTES, Files, Known, OnDisk, Rows
-from ondisk.maintenance.states import Tally
 from ondisk.segment import End, ScanResult
 from ondisk.segments import dir
 from ondisk.segments.dir import METADATA, NEW_METADATA, SEQUENCE, checksum_of_stats, is_refused, seen_with_files
@@ -278,7 +277,7 @@ def _look_into(
     folder: Directory, name: str, known: Known | None, snapshot: Snapshot, format: Format, *, needs_check: bool
 ) -> tuple[Known | None, OnDisk]:
     """Compare the files in the directory of a segment with the index. Memory: a few numbers for each file."""
-    strangers, own, found_files = Tally(), dict[str, int](), dict[int, Entry]()
+    files, own, found_files = Files(), dict[str, int](), dict[int, Entry]()
     for entry in folder.entries():
         number = dir.number_of(name, entry.name)
         if entry.kind == "file" and not entry.looks_readable:
@@ -288,68 +287,53 @@ def _look_into(
         elif entry.name in (METADATA, SEQUENCE, NEW_METADATA) and entry.kind == "file":
             own[entry.name] = entry.size
         else:
-            strangers.add(entry.name)
-    seen, refused, length = None, False, 0
+            files.strangers.add(entry.name)
+    sizes = {number: each.size for number, each in found_files.items()}
+    size, files.highest = sum(sizes.values()), max(sizes, default=-1)
+    files.sequence, files.has_new_metadata = dir.read_sequence(folder), NEW_METADATA in own
+    files.lacks_metadata = METADATA not in own and not isinstance(format, DescribesFiles)
+    seen, refused, length, used = None, False, 0, 0
     if known is not None:
         segment, length = known.segment, known.segment.end.length
         stats = checksum_of_stats(found_files, length)
         seen = seen_with_files(folder, segment.facts, segment.end.size, stats)
         refused = is_refused(folder, segment.facts)
-    sizes = {number: each.size for number, each in found_files.items()}
-    size, highest = sum(sizes.values()), max(sizes, default=-1)
-    missing, resized, repeated, misplaced, removed, unknown = (Tally() for _ in range(6))
+        used = _compare_rows(files, name, known, snapshot, sizes)
+    for number in sorted(sizes):
+        (files.removed if number < length else files.unknown).add(dir.file_name(name, number), sizes[number])
+    files.unused = max(0, length - used - files.removed.count)
+    if known is not None and known.deleted is not None:
+        known = replace(known, unexplained=max(0, files.removed.count - known.deleted))
+    # If the index may be lost, entries mean that files are lost, too.
+    is_lost = needs_check and own.get(METADATA, 0) > 0 and not files.has_new_metadata
+    is_empty = not found_files and not is_lost
+    return known, OnDisk(True, size, seen, is_empty, is_refused=refused, is_dir=True, files=files)
+
+
+def _compare_rows(files: Files, name: str, known: Known, snapshot: Snapshot, sizes: dict[int, int]) -> int:
+    """Compare the rows of a segment with the sizes of its files, by number; leave the sizes of files without a row.
+
+    Returns:
+        How many numbers have a row.
+    """
+    if not known.rows.count:
+        return 0
     before, last, used = None, None, 0
-    rows: Iterable[Row] = ()
-    if known is not None and known.rows.count:
-        rows = segment_rows.in_order_of_offset(snapshot, known.segment, known.rows.begin, known.rows.end)
-    for number, wanted, *place in rows:
+    for number, wanted, *place in segment_rows.in_order_of_offset(
+        snapshot, known.segment, known.rows.begin, known.rows.end
+    ):
         file = dir.file_name(name, number)
         if number == before:
-            repeated.add(file)
+            files.repeated.add(file)
             continue
         if last is not None and place < last:
-            misplaced.add(file)
+            files.misplaced.add(file)
         else:
             last = place
         used += 1
         before, found = number, sizes.pop(number, None)
         if found is None:
-            missing.add(file)
+            files.missing.add(file)
         elif found != wanted:
-            resized.add(f"{file}, which has {found} bytes instead of {wanted}")
-    for number in sorted(sizes):
-        (removed if number < length else unknown).add(dir.file_name(name, number), sizes[number])
-    if known is not None and known.deleted is not None:
-        known = replace(known, unexplained=max(0, removed.count - known.deleted))
-    corrupted = [
-        *_first(repeated, "datum", "has", "the same file as another datum"),
-        *_first(missing, "file", "is", "missing"),
-        *_first(resized, "file", "has", "another size"),
-    ]
-    if METADATA not in own and not isinstance(format, DescribesFiles):
-        corrupted.append(f"{METADATA} is missing")
-    is_deleted = known is not None and known.deleted is not None and not known.unexplained
-    without = "of deleted data, not yet repacked" if is_deleted else "without a datum in the index"
-    unused = max(0, length - used - removed.count)
-    dirty = [
-        *_first(removed, "file", "is", without),
-        *_first(unknown, "file", "has", "no datum in the index"),
-        *[f"{unused} numbers before, between or after its data have no file"] * (unused > 0),
-        *_first(misplaced, "datum", "is", "out of time order"),
-        *[f"{NEW_METADATA} exists: a repack was interrupted"] * (NEW_METADATA in own),
-    ]
-    sequence, interrupted = dir.read_sequence(folder), None
-    if sequence is None or sequence < highest:
-        found_sequence = "is missing or damaged" if sequence is None else f"contains {sequence}"
-        interrupted = f"{SEQUENCE} {found_sequence}, but the highest file is {highest}: an append was interrupted"
-    others = f"{strangers.count} names do not belong to the segment: {strangers.text()}" if strangers.count else None
-    freed = removed.size + unknown.size
-    files = Files(len(found_files), tuple(corrupted), tuple(dirty), freed, interrupted, others)
-    # If the index may be lost, entries mean that files are lost, too.
-    is_lost = needs_check and own.get(METADATA, 0) > 0 and NEW_METADATA not in own
-    is_empty = not found_files and not is_lost
-    return known, OnDisk(True, size, seen, is_empty, is_refused=refused, is_dir=True, files=files)
-
-
-def _first(found: Tally, noun: str, verb: str, what: str) -> list[str]:
-    return [f"{counted(found.count, noun, verb)} {what}, the first {found.named[0]}"] if found.count else []
+            files.resized.add(f"{file}, which has {found} bytes instead of {wanted}")
+    return used

@@ -605,7 +605,8 @@ def test_other_names_in_a_directory_are_named_and_left(dataset, path):
 
 
 def test_data_of_other_times_and_names_of_other_steps_are_corrupted(dataset, path):
-    files = Files(4, ("1 datum has the same file as another datum",), (), 0, None, None)
+    files = Files(highest=3, sequence=3)
+    files.repeated.add("000001.h5")
     found = OnDisk(True, 16, is_dir=True, files=files)
     with access_to(dataset.path) as access, access.current().index.snapshot() as snapshot:
         (known,) = all_known(access, snapshot)
