@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import time
 import tracemalloc
+from itertools import product
 
 import pytest
 
@@ -73,15 +74,14 @@ def test_lines_cut_by_the_end_of_a_chunk_are_whole(monkeypatch):
         assert [line for batch in read(content) for line in batch] == expected
 
 
-@pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n", b"\nb\n"])
-@pytest.mark.parametrize("chunk", [1, 10, 1000])
-def test_the_longest_line_allowed_is_read_and_a_longer_one_refused(monkeypatch, ending, chunk):
-    monkeypatch.setattr(module, "_CHUNK", chunk)
-    assert read(b"a" * 100 + ending)[0][0] == b"a" * 100
-    with pytest.raises(LimitExceeded, match="line 3 is longer than 100 bytes") as caught:
-        read(b"a\n\n" + b"a" * 101 + ending)
-    assert caught.value.context == {"line": 3, "limit": 100}
-    assert "max_datum_size" in caught.value.hint
+def test_the_longest_line_allowed_is_read_and_a_longer_one_refused(monkeypatch):
+    for ending, chunk in product((b"", b"\n", b"\r\n", b"\nb\n"), (1, 10, 101, 1000)):
+        monkeypatch.setattr(module, "_CHUNK", chunk)
+        assert read(b"a" * 100 + ending)[0][0] == b"a" * 100
+        with pytest.raises(LimitExceeded, match="line 3 is longer than 100 bytes") as caught:
+            read(b"a\n\n" + b"a" * 101 + ending)
+        assert caught.value.context == {"line": 3, "limit": 100}
+        assert "max_datum_size" in caught.value.hint
 
 
 def test_a_line_without_end_is_refused_before_memory_is_taken():

@@ -20,7 +20,7 @@ from ondisk.index import segment_rows
 from ondisk.maintenance import fix as fix_module
 from ondisk.maintenance import moved as moved_module
 from ondisk.maintenance.maintain import maintain
-from ondisk.maintenance.states import State
+from ondisk.maintenance.states import FOLLOW, State
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 LAST = ".archive/last"
@@ -157,7 +157,10 @@ def test_a_segment_moved_from_another_filesystem_has_its_numbers_still(dataset, 
     if not keeps_times:
         for each in (target, *target.glob("*")):
             os.utime(each, ns=(10**18, 10**18))
-    assert maintain(dataset.path).lost == 0
+    done = fix(dataset.path)
+    assert done.lost == maintain(dataset.path).lost == 0
+    if target.is_file():
+        assert [each.action for each in done] == [FOLLOW]
     if target.is_file() or keeps_times:
         assert [each[0] for each in seqs(dataset.path)] == [each[0] for each in before]
     if target.is_file():
