@@ -64,7 +64,7 @@ DOORS = {
 return them, and `pipeline` starts processes."""
 
 GUESTS = re.compile("replica|queue|consumer|spark|elliptics|backup", re.IGNORECASE)
-MOST_LINES = 71
+MOST_LINES = 60
 """How many lines of the core name a guest. Lower it when there are fewer."""
 
 _OS = {

@@ -71,7 +71,7 @@ def _values(migration: Migration) -> dict[str, Any]:
             {**values_of(each.location, "segment", "offset", "size"), "reason": each.reason, "values": each.values}
             for each in migration.offenders
         ],
-        "backup": migration.backup or "",
+        "old_index": migration.old_index or "",
         "taken": None if taken is None else values_of(taken, "count", "renumbered", "twice", "deleted"),
     }
 
@@ -106,8 +106,8 @@ def _changes(migration: Migration) -> Iterator[str]:
             yield f"{key} is {', '.join(wanted) or 'empty'} instead of {', '.join(names) or 'empty'}"
     if migration.count:
         yield f"the metadata of {counted(migration.count, 'datum')} are read from the segments"
-    if migration.backup:
-        yield f"the old index is kept in {migration.backup}"
+    if migration.old_index:
+        yield f"the old index is kept in {migration.old_index}"
 
 
 def _migrated(migration: Migration) -> str:

@@ -14,8 +14,8 @@ from ondisk.dataset.layout import (
     SENTINEL,
     SENTINEL_TEXT,
     check_takes_data,
+    hint_about_space,
     last_generation,
-    space_of_replica,
     untrusted,
 )
 from ondisk.dataset.read import DatasetReader
@@ -175,8 +175,7 @@ class Access:
                     except DiskFull as error:
                         if self._opened is not None:
                             self._opened.index.connections.shrink_log()
-                        if self.config.replica:
-                            error.hint = space_of_replica(self.path)
+                        error.hint = hint_about_space(self.path, self.config) or error.hint
                         raise
                     if transaction.checkpoint_error is not None:
                         self._usable.failed = transaction.checkpoint_error

@@ -335,7 +335,7 @@ class Dataset(Queryable):
     def append_files(
         self, paths: Iterable[str | os.PathLike[str]], spark: SparkSession, format: str | None = None
     ) -> Iterator[tuple[str, AppendResult]]:
-        """Store the data of many files, which Spark's executors read; yield each path and the result of its append.
+        """Store the data of many files, which executors read; yield each path and the result of its append.
 
         The files are stored in their order, as `append_file` stores them, but each completely or not at all. `paths`
         are the same on every node; a `format` of None recognises that of each file.
@@ -553,8 +553,8 @@ class Dataset(Queryable):
     ) -> Report:
         """Report the states of the segments, and the reasons; see `ondisk.maintenance.check`.
 
-        With `rewrite`, what `repack(rewrite=True)` would rewrite is DIRTY. The executors of a session of Spark can read
-        the data of an accurate check.
+        With `rewrite`, what `repack(rewrite=True)` would rewrite is DIRTY. Executors can read the data of an accurate
+        check.
         """
         from ondisk.maintenance.check import check, read_here
 

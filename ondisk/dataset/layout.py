@@ -117,8 +117,10 @@ def check_takes_data(path: str | os.PathLike[str], config: DatasetConfig) -> Non
         raise StateError(f"{os.fspath(path)} is a replica: its data are those of its source", hint=hint)
 
 
-def space_of_replica(path: str | os.PathLike[str]) -> str:
-    """Return what to do about a full disk with a replica, from which nobody can delete data."""
+def hint_about_space(path: str | os.PathLike[str], config: DatasetConfig) -> str:
+    """Return what to do about a full disk with a replica, from which nobody can delete data; else an empty text."""
+    if not config.replica:
+        return ""
     how = f"{command('repack', path, '--yes')} works on a full disk, and removes what its source has deleted"
     return f"Free some space on this disk. {how}, and what is older than `delete_age` in the replica's {CONFIG}."
 

@@ -25,7 +25,7 @@ from ondisk.step import Interval
 
 _CACHED_IDS = 200_000
 _SOME = 10_000  # rows
-_LOST = "the replica has lost it"
+_LOST = "it was lost here"
 _SEQS = "SELECT value AS seq FROM json_each(?)"
 
 

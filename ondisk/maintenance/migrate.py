@@ -95,7 +95,7 @@ class Migration:
         offenders: the first 100 data that do not allow it; after a dry run those that the index alone shows. In an
             archive they allow it: fields that they have with another type, or that cannot be read, are missing.
         offending: how many such data there are.
-        backup: the file with the old index, if the revision changed.
+        old_index: the file with it, if the revision changed.
         done: whether it was done.
         archives: the archives that are taken over into the index of the dataset.
         taken: of an archive: what becomes of its data; None for the dataset.
@@ -119,7 +119,7 @@ class Migration:
     count: int = 0
     offenders: list[Offender] = field(default_factory=list)
     offending: int = 0
-    backup: str | None = None
+    old_index: str | None = None
     done: bool = False
     archives: list[Migration] = field(default_factory=list)
     taken: Taken | None = None
@@ -466,7 +466,7 @@ def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: se
                 for archive in plan.taken:
                     move_log(archive.directory, config.lock_timeout)
                 if migration.revision[0] != REVISION:
-                    migration.backup = back_up(directory, before.connection, f"{INDEX}.before-{REVISION}")
+                    migration.old_index = back_up(directory, before.connection, f"{INDEX}.before-{REVISION}")
         if migration.changes_index:
             _swap_in(dataset, new, plan, uuid)
     for archive in (*plan.taken, *plan.unfinished):
@@ -494,8 +494,8 @@ def _swap_in(dataset: _Dataset, new: Rebuilt, plan: _Plan, uuid: str | None) -> 
         if new.is_there:
             for name in plan.left:
                 places.forget(directory, f"{ARCHIVE}/{name}/")
-            if migration.backup is not None:
-                directory.unlink(migration.backup)
+            if migration.old_index is not None:
+                directory.unlink(migration.old_index)
         raise
     _open_once(dataset)
 

@@ -433,19 +433,19 @@ def test_an_index_of_revision_1_is_migrated_with_a_backup(first):
     assert ondisk.migrate(first, dry_run=True).revision == ("0001", "0006")
     assert dump(first / INDEX) == before
     done = ondisk.migrate(first)
-    assert (done.revision, done.backup, done.done) == (("0001", "0006"), "index.sqlite.before-0006", True)
-    assert dump(first / done.backup) == before
+    assert (done.revision, done.old_index, done.done) == (("0001", "0006"), "index.sqlite.before-0006", True)
+    assert dump(first / done.old_index) == before
     with ondisk.open(first) as dataset:
         assert not dataset.needs_check
         assert [each.data.decode() for each in dataset.query()] == [each["data"] for each in EXPECTED]
         assert [dict(each.metadata) for each in dataset.query()] == [each["metadata"] for each in EXPECTED]
-    assert ondisk.migrate(first).backup is None
+    assert ondisk.migrate(first).old_index is None
 
 
 def test_an_older_backup_is_never_overwritten(first):
     for name in ("index.sqlite.before-0006", "index.sqlite.before-0006.2"):
         (first / name).write_bytes(b"mine")
-    assert ondisk.migrate(first).backup == "index.sqlite.before-0006.3"
+    assert ondisk.migrate(first).old_index == "index.sqlite.before-0006.3"
     assert (first / "index.sqlite.before-0006").read_bytes() == b"mine"
     assert (first / "index.sqlite.before-0006.2").read_bytes() == b"mine"
 
@@ -453,7 +453,7 @@ def test_an_older_backup_is_never_overwritten(first):
 def test_revision_and_configuration_change_together(first):
     write(first, {**VM2, "fields": {"product": "text"}, "unique": [], "index": ["product"]})
     done = ondisk.migrate(first)
-    assert (done.revision, done.dropped, done.backup) == (
+    assert (done.revision, done.dropped, done.old_index) == (
         ("0001", "0006"), {"area": "text"}, "index.sqlite.before-0006",
     )  # fmt: skip
     with ondisk.open(first) as dataset:
