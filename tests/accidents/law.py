@@ -19,7 +19,7 @@ from collections import Counter
 
 from sums import wrong_sums
 
-from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_FINDINGS, OndiskError, SegmentMissing
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_FINDINGS, AlreadyExists, OndiskError, SegmentMissing
 
 from .victim import Answer, Victim, tree
 
@@ -61,8 +61,11 @@ def is_named(error: BaseException) -> bool:
 
 
 def check_codes(victim: Victim) -> None:
-    """Check that no command ended with a bug, or complained of its arguments."""
-    allowed = {0, EXIT_DATA_SKIPPED, EXIT_FINDINGS, SegmentMissing.exit_code}
+    """Check that no command ended with a bug, or complained of its arguments.
+
+    A segment is not moved to a name at which somebody has put a file.
+    """
+    allowed = {0, EXIT_DATA_SKIPPED, EXIT_FINDINGS, SegmentMissing.exit_code, AlreadyExists.exit_code}
     strange = [(verb, code) for verb, code in victim.codes if code not in allowed and code < _ERRORS]
     assert not strange, f"these commands ended neither well nor with a report: {strange}"
 
