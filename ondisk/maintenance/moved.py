@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ondisk.dataset.access import Access
 from ondisk.errors import StorageError
 from ondisk.formats import is_dir
-from ondisk.index import Copies, Segment, segment_rows
+from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.states import FOLLOW, Done, State
 from ondisk.segments import places
@@ -36,12 +36,13 @@ def recognised(access: Access) -> Iterator[Done]:
     Durability: one commit for all places that were renamed, and one for all single segments.
     Locks: the writers' lock, if something was moved.
     """
-    renamed = dict(renamed_places(access))
-    if renamed:
+    renamed = dict[str, str]()
+    if [*renamed_places(access)]:
         with access.transaction("fix") as transaction:
+            renamed = dict(renamed_places(access))
             with access.current().index.snapshot() as snapshot:
-                names = {each.name: old for old in renamed for each in segment_rows.in_place(snapshot, old)}
-            transaction.set_names([(name, renamed[old] + name.removeprefix(old)) for name, old in names.items()])
+                names = [pair for both in renamed.items() for pair in _renamed_segments(access, snapshot, *both)]
+            transaction.set_names(names)
             transaction.after_commit(partial(places.rename, access.directory, renamed))
             transaction.commit()
     for old, new in renamed.items():
@@ -73,6 +74,27 @@ def renamed_places(access: Access) -> Iterator[tuple[str, str]]:
     for old, each in places.places(access.directory).items():
         if each.renamed is not None:
             yield old, each.renamed
+
+
+def _renamed_segments(access: Access, snapshot: Snapshot, old: str, new: str) -> list[tuple[str, str]]:
+    """Return the names, old and new, of the segments in a place that somebody has renamed.
+
+    None if the files fit the old names better: another place has its name, so two were exchanged, and a fix was killed
+    when it had followed, before it could say so in the identities.
+    """
+    found = segment_rows.in_place(snapshot, old)
+    names = [(each.name, new + each.name.removeprefix(old)) for each in found]
+    if access.directory.stat(old.removesuffix("/")) is None:
+        return names
+    before = sum(_has_bytes(access, each, name) for each, (name, _) in zip(found, names, strict=True))
+    after = sum(_has_bytes(access, each, name) for each, (_, name) in zip(found, names, strict=True))
+    return names if before <= after else []
+
+
+def _has_bytes(access: Access, segment: Segment, name: str) -> bool:
+    with contextlib.suppress(FileNotFoundError, StorageError):
+        return seen_at(access.directory, name, access.committed(segment)) in SAME_BYTES
+    return False
 
 
 def moved_segments(access: Access) -> list[Moved]:

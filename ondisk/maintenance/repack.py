@@ -92,12 +92,12 @@ def repack(
     Locks: the writers' lock, once for each segment. Readers do not wait.
     """
     access.check_trusted()
-    ages = Ages.of(access, now, by_age=by_age)
     report = Report(str(access.path))
     errors: list[OndiskError] = []
-    inspection = Inspection(access, now, ages=ages, rewrites=rewrite, removes_copies=second_copies)
     with report.attached(errors):
-        report.add(recognised(access))
+        report.add(recognised(access))  # first: what is in `last` now counts for its age
+        ages = Ages.of(access, now, by_age=by_age)
+        inspection = Inspection(access, now, ages=ages, rewrites=rewrite, removes_copies=second_copies)
         if second_copies:
             report.add(compared_again(access, errors))
         try:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from kit.crashes import killed_in
+from kit.crashes import Killed, killed_at, killed_in
 from worlds import change_config, clock, content, lose_index, rot, sql
 
 import ondisk
@@ -692,3 +692,57 @@ def test_a_file_that_may_be_that_of_two_segments_is_followed_by_neither(tmp_path
         archived.unlink()
         dataset.fix()
         assert numbers(dataset) == [0, 1, 2]
+
+
+# Places
+
+
+@pytest.fixture
+def exchanged(dataset):
+    """Two places of the archive with other data in segments of the same names, exchanged by hand."""
+    dataset.rename_archive("last", "2025")
+    dataset.append(data(dataset, range(20, 24)))
+    dataset.archive(name_of(dataset))
+    dataset.close()
+    last, other, between = (dataset.path / ".archive" / name for name in ("last", "2025", "between"))
+    last.rename(between)
+    other.rename(last)
+    between.rename(other)
+    return dataset.path
+
+
+@pytest.mark.parametrize("format", ["jsonl", "blob"])
+def test_places_that_were_exchanged_are_followed_once_wherever_a_fix_is_killed(exchanged, tmp_path):
+    before, call, is_killed = seqs(exchanged), 0, True
+    while is_killed:
+        path, is_killed = tmp_path / str(call), False
+        shutil.copytree(exchanged, path)
+        try:
+            with killed_at(call):
+                fix(path)
+        except Killed:
+            is_killed = True
+        assert maintain(path).lost == 0
+        assert seqs(path) == before
+        with ondisk.open(path) as dataset:
+            assert dataset.check(accurate=True).is_clean
+        call += 1
+    assert call > 5
+
+
+
+
+def test_a_place_that_is_last_now_is_not_deleted_by_age_all_at_once(tmp_path):
+    path, days = tmp_path / "dataset", range(-95, -90)
+    with clock(T.timestamp()):
+        with ondisk.create(path, {"format": "jsonl", "step": "daily", "fields": {"n": "integer"}}) as dataset:
+            for day in days:
+                dataset.append([Datum(T + timedelta(days=day), {"n": day}, {})])
+                dataset.archive(f"{T + timedelta(days=day):%Y/%m-%d}.jsonl")
+            dataset.rename_archive("last", "2025")
+        change_config(path, 'step = "daily"', 'step = "daily"\ndelete_age = 30')
+        (path / ".archive/2025").rename(path / LAST)
+        report = repack(path)
+        assert any("that old at once" in reason for each in report for reason in each.reasons)
+        with ondisk.open(path) as again:
+            assert numbers(again) == [*days]
