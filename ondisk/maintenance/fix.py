@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from enum import Enum, auto
 from functools import partial
 from stat import S_ISDIR
 from typing import TypeAlias
@@ -22,7 +23,7 @@ from ondisk.index.sums import wrong_sums
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import carried_out, forgetting
-from ondisk.maintenance.check import read_content
+from ondisk.maintenance.check import FileContent, read_content
 from ondisk.maintenance.compare import Outcome, Refused, Scanned, Subject, explained
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, interval_of, places_away
@@ -459,24 +460,22 @@ def _checked_again(
         transaction.note_check(known.segment, reason)
         transaction.commit()
         return _left_alone(diagnosis)
-    if interval_of(access, diagnosis.segment) is None:  # nothing can be read into such a segment
+    # Nothing can be read into a segment whose name has no interval.
+    if not diagnosis.noted or interval_of(access, diagnosis.segment) is None:
         return _left_alone(diagnosis)
     subject = Subject.of(access, transaction, diagnosis.segment, known)
     reasons, is_believed = [CHANGED], True
-    if not (diagnosis.noted and diagnosis.is_touched and is_another_file(subject)):
+    if not (diagnosis.is_touched and is_another_file(subject)):
         with access.current().index.snapshot() as snapshot:
             content = read_content(access, snapshot, known.segment)
-        if diagnosis.noted and not known.rows.count and not content.is_read:  # nothing in it can be read, as before
+        verdict = _verdict(known, content)
+        if verdict is _Verdict.LEAVE:
             return _left_alone(diagnosis)
-        if diagnosis.noted and not content.is_whole and not is_loss(known.damage):
-            if content.wrong is not None and known.rows.count:
-                return _left_alone(diagnosis)
+        if verdict is _Verdict.CLEAR:
             transaction.note_check(known.segment, None)
             transaction.commit()
             said = "its damaged data are deleted; a repack rewrites the others"
             return Done(diagnosis.segment, diagnosis.state, (*diagnosis.reasons, said))
-        if not diagnosis.noted or not content.is_whole or (content.wrong is not None and not content.is_read):
-            return _left_alone(diagnosis)
         is_believed = content.wrong is None  # else the index may have wrong offsets for data after the damage
         back = " and was read again; data that were deleted, but not yet removed by a repack, are back"
         reasons = [*diagnosis.reasons, f"its file is complete again{'' if is_believed else back}"]
@@ -485,3 +484,24 @@ def _checked_again(
         return found
     (outcome,) = [found] if rewriting else commit(transaction, [found])
     return explained(outcome, replace(diagnosis, state=State.UNALIGNED, reasons=tuple(reasons)))
+
+
+class _Verdict(Enum):
+    LEAVE = auto()
+    """It is still damaged."""
+    CLEAR = auto()
+    """No datum that the index has is damaged any more."""
+    READ = auto()
+    """Its file is complete again: its data count as they are there."""
+
+
+def _verdict(known: Known, content: FileContent) -> _Verdict:
+    """Return what becomes of a segment with recorded damage, after its file was read again."""
+    is_right = content.wrong is None
+    if not known.rows.count and not content.is_read:
+        return _Verdict.LEAVE
+    if content.is_whole:
+        return _Verdict.READ if is_right or content.is_read else _Verdict.LEAVE
+    assert known.damage is not None
+    has_wrong_data = not is_right and known.rows.count
+    return _Verdict.LEAVE if has_wrong_data or is_loss(known.damage) else _Verdict.CLEAR

@@ -6,7 +6,7 @@
     renewed      its bytes are the same; only the facts of its files are recorded
 
 Which of its data count is decided in `ondisk.maintenance.compare`. The rest of a fix decides which of these it takes,
-`commit` does what must be done with the files before the commit, and `explain` makes a report of the outcome.
+`commit` does what must be done with the files before the commit, and `compare.explained` makes a report of the outcome.
 """
 
 from __future__ import annotations
