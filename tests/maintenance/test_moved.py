@@ -730,8 +730,6 @@ def test_places_that_were_exchanged_are_followed_once_wherever_a_fix_is_killed(e
     assert call > 5
 
 
-
-
 def test_a_place_that_is_last_now_is_not_deleted_by_age_all_at_once(tmp_path):
     path, days = tmp_path / "dataset", range(-95, -90)
     with clock(T.timestamp()):
