@@ -31,7 +31,8 @@ from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.named_tuple import NamedTuple
 from ondisk.segments.facts import Committed
 from ondisk.segments.generations import generations_of, hidden, is_committed, leave, left_behind, recover
-from ondisk.segments.places import twins
+from ondisk.segments.places import closed, twins
+from ondisk.step import inner_of, place_of
 
 if TYPE_CHECKING:
     from ondisk.index.transaction import Transaction
@@ -369,26 +370,33 @@ class Access:
         """
         with self.current().index.snapshot() as snapshot:
             left = segment_rows.moved(snapshot)
-            elsewhere = {name for _, name, *_ in left if self._is_elsewhere(snapshot, name)}
-        for generation, name, format, size, facts in left:
-            if name not in elsewhere:
-                continue
-            committed = Committed(size, facts, self.format(format).mutable)
-            leave(self.directory, name, generation, committed)
-            self.clean_up_later(name)
-        transaction.forget_moved(generation for generation, *_ in left)
-        return len(left)
+            elsewhere = {name: self._is_elsewhere(snapshot, name) for _, name, *_ in left}
+        done = [each for each in left if elsewhere[each[1]] is not None]
+        for generation, name, format, size, facts in done:
+            if elsewhere[name]:
+                committed = Committed(size, facts, self.format(format).mutable)
+                leave(self.directory, name, generation, committed)
+                self.clean_up_later(name)
+        transaction.forget_moved(generation for generation, *_ in done)
+        return len(done)
 
-    def _is_elsewhere(self, snapshot: Snapshot, name: str) -> bool:
-        """Return whether the index has a segment of this name in other folders only, and one of the files is there."""
+    def _is_elsewhere(self, snapshot: Snapshot, name: str) -> bool | None:
+        """Return whether the index has a segment of this name in other folders only, and one of the files is there.
+
+        None while such a folder is away: nobody knows whether the file is there.
+        """
         if snapshot.segment_named(name) is not None:
             return False
+        away = closed(self.directory)
+        if place_of(name) in away:
+            return None
         for segment in map(snapshot.segment_named, twins(self.directory, name)):
             if segment is not None:
                 places = hidden(segment.name, segment.id), segment.name
                 if any(is_committed(self.directory, each, self.committed(segment)) for each in places):
                     return True
-        return False
+        is_away = any(snapshot.segment_named(f"{each}{inner_of(name)}") is not None for each in away)
+        return None if is_away else False
 
     def shrink_index(self) -> None:
         """Give back the space of rows that were removed; if somebody else writes, a later repack does it."""

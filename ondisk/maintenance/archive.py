@@ -192,7 +192,7 @@ def coming_online(access: Access, name: str) -> Change:
     """
     place = _place(name)
     before = places.place(access.directory, place).identity
-    if before is None or not before.is_offline:
+    if before is None or not before.is_offline or access.directory.stat(places.outside(place)) is None:
         raise NotFound(f"{access.path / place} is not offline", hint="`ondisk info` lists what is.")
     if places.inner_ids(access.directory, [place]).get(place) != before.id:
         hint = f"Mount its disk first. If only {place}{places.PLACE} is lost, copy {places.outside(place)} there."
@@ -211,10 +211,9 @@ def recount(access: Access) -> None:
         for name in segment_rows.places(snapshot):
             found, (count, interval) = places.place(access.directory, name), segment_rows.extent_of(snapshot, name)
             # A folder of second copies gets no identity: it may become the one whose segments somebody moves there.
-            before = found.identity or (places.new_identity() if count else None)
-            if before is not None and found.why_away is None and (found.is_ours or found.identity is None):
-                now = before._replace(count=count).during(interval)
-                if now != found.identity:
+            if found.why_away is None and (count or found.is_ours):
+                now = places.own_identity(access.directory, found)._replace(count=count).during(interval)
+                if now != found.identity or not found.is_ours:
                     places.write(access.directory, name, now)
 
 
@@ -235,6 +234,9 @@ def forgetting(access: Access, name: str) -> Change:
     if found.why_away is None:
         hint = "Remove single segments that are missing with --forget alone."
         raise StateError(f"{access.path / place} is there, and is not forgotten", hint=hint)
+    if (home := places.home(access.directory, found)) is not None:
+        hint = f"If they are to go, move {home.rstrip('/')} out of the archive first."
+        raise StateError(f"the data of {access.path / place} are in {home}, and are not forgotten", hint=hint)
     if not segments and found.identity is None:
         raise _no_place(access, name)
     unnamed = 0 if segments or found.identity is None else found.identity.count  # the index that knew them was lost

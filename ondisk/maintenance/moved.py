@@ -20,7 +20,7 @@ from ondisk.maintenance.states import FOLLOW, Done, State
 from ondisk.segments import places
 from ondisk.segments.facts import SAME_BYTES, Seen, facts_of
 from ondisk.segments.generations import hidden, seen_at
-from ondisk.step import Interval, in_order, interval_of, place_of
+from ondisk.step import Interval, in_order, inner_of, interval_of, place_of
 
 
 class Moved(NamedTuple):
@@ -34,37 +34,44 @@ def recognised(access: Access) -> Iterator[Done]:
     """Give the segments that people have moved their new names in the index.
 
     Durability: one commit for all places that were renamed, and one for all single segments.
-    Locks: the writers' lock, if something was moved.
+    Locks: the writers' lock, if something was moved. What was is asked again under it.
     """
-    renamed = dict[str, str]()
     if [*renamed_places(access)]:
-        with access.transaction("fix") as transaction:
-            renamed = dict(renamed_places(access))
-            with access.current().index.snapshot() as snapshot:
-                names = [pair for both in renamed.items() for pair in _renamed_segments(access, snapshot, *both)]
-            transaction.set_names(names)
-            transaction.after_commit(partial(places.rename, access.directory, renamed))
-            transaction.commit()
+        yield from _follow_places(access)
+    if moved_segments(access):
+        yield from _follow_segments(access)
+
+
+def _follow_places(access: Access) -> Iterator[Done]:
+    with access.transaction("fix") as transaction:
+        with access.current().index.snapshot() as snapshot:
+            renamed, names = _places_to_follow(access, snapshot)
+            copies = [each for name in names.values() if (each := snapshot.segment_named(name)) is not None]
+        for each in copies:
+            if each.name not in names:  # it has no data, else the place would not be followed
+                transaction.supersede(each)
+        transaction.set_names(names.items())
+        transaction.after_commit(partial(places.rename, access.directory, renamed))
+        transaction.commit()
     for old, new in renamed.items():
         yield Done(old.removesuffix("/"), State.MISSING, (f"it was renamed to {new.removesuffix('/')}",), FOLLOW)
-    found, followed = [*moved_segments(access)], list[Moved]()
-    if found:
-        with access.transaction("fix") as transaction:
-            with access.current().index.snapshot() as snapshot:
-                known = {
-                    each: snapshot.segment_named(each) for both in found for each in (both.segment.name, both.name)
-                }
-                spans = {each.segment: segment_rows.interval_of(snapshot, each.segment) for each in found}
-            for segment, name in found:
-                if known[segment.name] != segment:
-                    continue
-                with contextlib.suppress(FileNotFoundError):  # it was moved on in the meantime
-                    there = _at(access, segment, name, transaction.take_generation())
-                    if (copy := known[name]) is not None:
-                        transaction.supersede(copy)
-                    transaction.move(segment, there, spans[segment])
-                    followed.append(Moved(segment, name))
-            transaction.commit()
+
+
+def _follow_segments(access: Access) -> Iterator[Done]:
+    followed = list[Moved]()
+    with access.transaction("fix") as transaction:
+        found = moved_segments(access)
+        with access.current().index.snapshot() as snapshot:
+            copies = {each.name: snapshot.segment_named(each.name) for each in found}
+            spans = {each.segment: segment_rows.interval_of(snapshot, each.segment) for each in found}
+        for segment, name in found:
+            with contextlib.suppress(FileNotFoundError):  # it was moved on in the meantime
+                there = _at(access, segment, name, transaction.take_generation())
+                if (copy := copies[name]) is not None:
+                    transaction.supersede(copy)
+                transaction.move(segment, there, spans[segment])
+                followed.append(Moved(segment, name))
+        transaction.commit()
     for segment, name in followed:
         yield Done(segment.name, State.MISSING, (f"it was moved to {name}",), FOLLOW)
 
@@ -76,19 +83,29 @@ def renamed_places(access: Access) -> Iterator[tuple[str, str]]:
             yield old, each.renamed
 
 
-def _renamed_segments(access: Access, snapshot: Snapshot, old: str, new: str) -> list[tuple[str, str]]:
-    """Return the names, old and new, of the segments in a place that somebody has renamed.
+def _places_to_follow(access: Access, snapshot: Snapshot) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the places that get other names, old → new, and the segments that do.
 
-    None if the files fit the old names better: another place has its name, so two were exchanged, and a fix was killed
-    when it had followed, before it could say so in the identities.
+    A place is not followed onto one of which the index has data already: that is a copy, to which part of its segments
+    were moved. The segments of one that a killed fix has followed have their new names, but for the identities.
     """
-    found = segment_rows.in_place(snapshot, old)
-    names = [(each.name, new + each.name.removeprefix(old)) for each in found]
+    renamed, names = dict(renamed_places(access)), dict[str, str]()
+    done = {old for old, new in renamed.items() if _is_followed(access, snapshot, old, new)}
+    has_data = {name for name in {*renamed, *renamed.values()} if segment_rows.extent_of(snapshot, name)[0]}
+    while taken := {old for old in has_data & renamed.keys() - done if renamed[old] in has_data - renamed.keys()}:
+        renamed = {old: new for old, new in renamed.items() if old not in taken}
+    for old in renamed.keys() - done:
+        names |= {each.name: renamed[old] + inner_of(each.name) for each in segment_rows.in_place(snapshot, old)}
+    return renamed, names
+
+
+def _is_followed(access: Access, snapshot: Snapshot, old: str, new: str) -> bool:
+    """Return whether the files in the place that has an old name now fit the rows there: it was followed, too."""
     if access.directory.stat(old.removesuffix("/")) is None:
-        return names
-    before = sum(_has_bytes(access, each, name) for each, (name, _) in zip(found, names, strict=True))
-    after = sum(_has_bytes(access, each, name) for each, (_, name) in zip(found, names, strict=True))
-    return names if before <= after else []
+        return False
+    found = segment_rows.in_place(snapshot, old)
+    before = sum(_has_bytes(access, each, each.name) for each in found)
+    return before > sum(_has_bytes(access, each, new + inner_of(each.name)) for each in found)
 
 
 def _has_bytes(access: Access, segment: Segment, name: str) -> bool:

@@ -87,8 +87,11 @@ def place(directory: Directory, name: str) -> Place:
     except StorageError as error:
         return Place(name, outer, error.message, is_ours=False)
     known = outer or inner
-    if outer is not None and outer.is_offline:
-        return Place(name, outer, "it is offline", is_ours=False)
+    if outer is None and inner is not None:
+        owner = _owner(directory, name, inner.id)
+        known = owner if owner is not None and owner.is_offline else inner  # its folder has another name now, or a copy
+    if known is not None and known.is_offline:
+        return Place(name, known, "it is offline", is_ours=False)
     why, found = None, directory.stat(name.removesuffix("/"))
     if found is None:
         why = "its folder is not there: is a disk not mounted?"
@@ -106,10 +109,21 @@ def place(directory: Directory, name: str) -> Place:
 
 
 def _renamed(directory: Directory, name: str, id_: str) -> str | None:
-    """Return the place that has the identity of another one; None without one, or with several: copies."""
+    """Return the place that has the identity of another one; None without one, or with several: copies.
+
+    None as well if the place of that name has gone nowhere: then the wrong disk is mounted there.
+    """
     others = [f"{ARCHIVE}/{each.name}/" for each in directory.entries(ARCHIVE) if each.kind == "directory"]
-    found = [each for each, other in inner_ids(directory, others).items() if other == id_ and each != name]
-    return found[0] if len(found) == 1 else None
+    inner, chain = inner_ids(directory, others), [name]
+    while True:
+        homes = [each for each, other in inner.items() if other == id_ and each != chain[-1]]
+        if len(homes) != 1 or homes[0] in chain[1:]:
+            return None
+        chain += homes
+        outer = _read(directory, outside(homes[0]))
+        if homes[0] == name or outer is None or outer.id == inner[homes[0]]:
+            return chain[1]
+        id_ = outer.id
 
 
 def inner_ids(directory: Directory, names: Iterable[str]) -> dict[str, str]:
@@ -162,7 +176,7 @@ def note_move(directory: Directory, name: str, generation: int, change: int, int
 
     Durability: the file in the folder is replaced and synced first: after a crash it is the newer one, if they differ.
     """
-    before = place(directory, name).identity or new_identity()
+    before = own_identity(directory, place(directory, name))
     span = Interval(before.begin, before.end)
     if interval is not None:
         span = interval if span.is_empty else span | interval
@@ -174,7 +188,28 @@ def begin(directory: Directory, name: str) -> None:
     """Give a place an identity before the first file is written there, so that what a crash leaves is cleaned up."""
     found = place(directory, name)
     if not found.is_ours:
-        write(directory, name, found.identity or new_identity())
+        write(directory, name, own_identity(directory, found))
+
+
+def own_identity(directory: Directory, found: Place) -> Identity:
+    """Return the identity of a place, or a new one: if it has none, or is a copy that has the one of another place."""
+    if found.identity is None or (not found.is_ours and _owner(directory, found.name, found.identity.id) is not None):
+        return new_identity()
+    return found.identity
+
+
+def home(directory: Directory, found: Place) -> str | None:
+    """Return the folder with the identity of a place that is away: another one, or its own if it is offline or old."""
+    if found.identity is None:
+        return None
+    is_here = inner_ids(directory, [found.name]).get(found.name) == found.identity.id
+    return found.name if is_here else found.renamed
+
+
+def _owner(directory: Directory, name: str, id_: str) -> Identity | None:
+    """Return what the dataset's disk says about another place with the identity of a folder; None if there is none."""
+    outer = (_read(directory, outside(each)) for each in named(directory) if each != name)
+    return next((each for each in outer if each is not None and each.id == id_), None)
 
 
 def new_identity() -> Identity:

@@ -15,7 +15,7 @@ from worlds import change_config, clock, content, lose_index, rot, sql
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.access import Access
-from ondisk.errors import SegmentMissing, StorageError
+from ondisk.errors import NotFound, SegmentMissing, StateError, StorageError
 from ondisk.index import segment_rows
 from ondisk.maintenance import fix as fix_module
 from ondisk.maintenance import moved as moved_module
@@ -698,25 +698,39 @@ def test_a_file_that_may_be_that_of_two_segments_is_followed_by_neither(tmp_path
 
 
 @pytest.fixture
-def exchanged(dataset):
-    """Two places of the archive with other data in segments of the same names, exchanged by hand."""
-    dataset.rename_archive("last", "2025")
-    dataset.append(data(dataset, range(20, 24)))
-    dataset.archive(name_of(dataset))
+def three(dataset):
+    """Three folders of the archive with segments of the same names and other data."""
+    dataset.rename_archive("last", "2023")
+    for name, found in (("2024", range(16, 20)), ("2025", range(20, 23))):
+        dataset.append(data(dataset, found))
+        dataset.archive(name_of(dataset))
+        dataset.rename_archive("last", name)
+    dataset.delete("n: 0")
     dataset.close()
-    last, other, between = (dataset.path / ".archive" / name for name in ("last", "2025", "between"))
-    last.rename(between)
-    other.rename(last)
-    between.rename(other)
     return dataset.path
 
 
+def rename(path, **names):
+    """Rename folders of the archive: all at once."""
+    archive = path / ".archive"
+    for old in names:
+        (archive / old[1:]).rename(archive / f"moving-{old}")
+    for old, new in names.items():
+        (archive / f"moving-{old}").rename(archive / new)
+
+
+def outside(path):
+    return sorted(each.name for each in (path / ".archive").glob("*.place"))
+
+
 @pytest.mark.parametrize("format", ["jsonl", "blob"])
-def test_places_that_were_exchanged_are_followed_once_wherever_a_fix_is_killed(exchanged, tmp_path):
-    before, call, is_killed = seqs(exchanged), 0, True
+@pytest.mark.parametrize("last", ["2023", "2026"])
+def test_places_that_took_each_others_names_are_followed_once_wherever_a_fix_is_killed(three, last, tmp_path):
+    rename(three, _2023="2024", _2024="2025", _2025=last)
+    before, call, is_killed = seqs(three), 0, True
     while is_killed:
         path, is_killed = tmp_path / str(call), False
-        shutil.copytree(exchanged, path)
+        shutil.copytree(three, path)
         try:
             with killed_at(call):
                 fix(path)
@@ -724,10 +738,115 @@ def test_places_that_were_exchanged_are_followed_once_wherever_a_fix_is_killed(e
             is_killed = True
         assert maintain(path).lost == 0
         assert seqs(path) == before
+        assert outside(path) == sorted([f"{last}.place", "2024.place", "2025.place"])
         with ondisk.open(path) as dataset:
             assert dataset.check(accurate=True).is_clean
         call += 1
     assert call > 5
+
+
+def test_a_wrong_disk_in_a_place_is_not_taken_for_a_renamed_one(three, tmp_path):
+    before = seqs(three)
+    (three / ".archive/2023").rename(tmp_path / "2023")
+    rename(three, _2024="2023")
+    assert maintain(three).lost == 0
+    rename(three, _2023="2024")
+    (tmp_path / "2023").rename(three / ".archive/2023")
+    assert maintain(three).lost == 0
+    assert seqs(three) == before
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_copy_of_a_place_is_used_when_the_place_itself_is_gone(three, is_known):
+    copy(three / ".archive/2024", three / ".archive/copy")
+    if is_known:
+        fix(three)
+    remove(three / ".archive/2024")
+    before = seqs(three)
+    assert maintain(three).lost == 0
+    assert seqs(three) == before
+
+
+def test_a_place_is_away_although_some_of_its_segments_were_moved_to_a_copy_of_it(three, tmp_path):
+    with ondisk.open(three) as dataset:
+        dataset.append(data(dataset, [8], 2))
+        for day in (1, 2):
+            dataset.archive(name_of(dataset, day))
+        dataset.rename_archive("last", "2026")
+    before = seqs(three)
+    copy(three / ".archive/2026", three / ".archive/2027")
+    for name, day in (("2026", 1), ("2027", 2)):
+        remove(three / ".archive" / name / name_of(dataset, day))
+    maintain(three)
+    (three / ".archive/2026").rename(tmp_path / "2026")
+    assert maintain(three).lost == 0
+    (tmp_path / "2026").rename(three / ".archive/2026")
+    assert maintain(three).lost == 0
+    assert seqs(three) == before
+
+
+def test_the_folder_of_a_place_that_is_offline_is_not_read_under_another_name(three, tmp_path):
+    before = seqs(three)
+    with ondisk.open(three) as dataset:
+        dataset.set_offline("2024")
+    rename(three, _2024="tape")
+    assert maintain(three).lost == 0
+    with ondisk.open(three) as dataset, pytest.raises(NotFound, match="tape is not offline"):
+        dataset.set_online("tape")
+    rename(three, _tape="2024")
+    with ondisk.open(three) as dataset:
+        dataset.set_online("2024")
+    assert maintain(three).lost == 0
+    assert seqs(three) == before
+
+
+@pytest.mark.parametrize("accident", ["renamed", "offline"])
+def test_a_place_whose_folder_is_in_the_archive_is_not_forgotten(three, accident):
+    with ondisk.open(three) as dataset:
+        if accident == "offline":
+            dataset.set_offline("2024")
+        else:
+            rename(three, _2024="other")
+        for dry_run in (True, False):
+            with pytest.raises(StateError, match="are not forgotten"):
+                dataset.fix(forget_place="2024", dry_run=dry_run)
+
+
+@pytest.mark.parametrize("verb", ["archive", "unarchive"])
+def test_a_killed_move_is_finished_when_the_disk_is_back(dataset, verb, tmp_path):
+    name = name_of(dataset, 1) if verb == "archive" else name_of(dataset)
+    with killed_in(Access, "leave_moved"):
+        getattr(dataset, verb)(name)
+    dataset.close()
+    (dataset.path / LAST).rename(tmp_path / "disk")
+    with ondisk.open(dataset.path) as again:
+        again.append(data(again, [8], 5))
+        again.delete("n: 0" if verb == "unarchive" else "n: 10")
+    before = seqs(dataset.path)
+    assert maintain(dataset.path).lost == 0
+    (tmp_path / "disk").rename(dataset.path / LAST)
+    assert maintain(dataset.path).lost == 0
+    assert seqs(dataset.path) == before
+
+
+def test_data_appended_to_a_copy_while_a_fix_waits_to_follow_stay(dataset, monkeypatch):
+    archived, back = dataset.path / LAST / name_of(dataset), dataset.path / name_of(dataset)
+    copy(archived, back)
+    dataset.fix()
+    remove(archived)
+    look = moved_module.moved_segments
+
+    def appended(access):
+        found = look(access)
+        monkeypatch.setattr(moved_module, "moved_segments", look)
+        with ondisk.open(dataset.path) as other:
+            other.append(data(other, [20]))
+        return found
+
+    monkeypatch.setattr(moved_module, "moved_segments", appended)
+    dataset.fix()
+    maintain(dataset.path)
+    assert numbers(dataset) == sorted([*EVERYTHING, 20])
 
 
 def test_a_place_that_is_last_now_is_not_deleted_by_age_all_at_once(tmp_path):
