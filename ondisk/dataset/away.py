@@ -31,7 +31,8 @@ def away_in(snapshot: Snapshot) -> Iterator[Place]:
     directory = snapshot.index.directory
     for name in segment_rows.places(snapshot):
         found = place(directory, name)
-        if found.why_away is not None:
+        # A folder that had second copies only is no place: nothing is away if somebody removes it.
+        if found.why_away is not None and (found.identity is not None or segment_rows.extent_of(snapshot, name)[0]):
             yield found
 
 

@@ -191,10 +191,11 @@ def coming_online(access: Access, name: str) -> Change:
     Durability: as `going_offline`.
     """
     place = _place(name)
-    before = places.place(access.directory, place).identity
+    found = places.place(access.directory, place)
+    before = found.identity
     if before is None or not before.is_offline or access.directory.stat(places.outside(place)) is None:
         raise NotFound(f"{access.path / place} is not offline", hint="`ondisk info` lists what is.")
-    if places.inner_ids(access.directory, [place]).get(place) != before.id:
+    if places.home(access.directory, found) != place:
         hint = f"Mount its disk first. If only {place}{places.PLACE} is lost, copy {places.outside(place)} there."
         raise SegmentMissing(f"{access.path / place} is not there: its folder is empty, or is another one", hint=hint)
     now = before._replace(is_offline=False)
@@ -268,6 +269,7 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         if target_place := place_of(target):
             places.begin(directory, target_place)
         there = _merged_with(access, transaction, target)
+        transaction.take_generation()  # else an older index put back would not be recognised after a merge of folders
         is_linked = move(access, transaction, segment, target, there, interval)
         transaction.check_space()
         for place, change in ((place_of(name), -count), (place_of(target), count)):

@@ -126,7 +126,7 @@ class Inspection:
         folders = {*map(folder_of, self._missing)}
         absent = {folder for folder in folders if folder and access.directory.stat(folder) is None}
         self._kept = kept(self._missing, known.keys(), absent)
-        yield from (self._held(each, at.usage) for each in diagnoses)
+        yield from (self._held(each, known.get(each.segment), at.usage) for each in diagnoses)
 
     def examine(
         self, snapshot: Snapshot, name: str, before: Known | None = None
@@ -138,14 +138,15 @@ class Inspection:
         """
         at = self.circumstances()
         diagnosis, known = self._examine(snapshot, name, before, at)
-        return None if diagnosis is None else self._held(diagnosis, at.usage), known
+        return None if diagnosis is None else self._held(diagnosis, known, at.usage), known
 
-    def _held(self, diagnosis: Diagnosis, usage: Usage) -> Diagnosis:
+    def _held(self, diagnosis: Diagnosis, known: Known | None, usage: Usage) -> Diagnosis:
         """Return the diagnosis with the hold that it is under."""
         name, state = diagnosis.segment, diagnosis.state
         if (why := usage.why_unread(name)) is not None:
             diagnosis = replace(diagnosis, awaited=why)
-        if State.MISSING in state and not self._forget and self._kept is not None:
+        has_data = known is not None and (known.rows.count or known.without_row)
+        if State.MISSING in state and has_data and not self._forget and self._kept is not None:
             if name not in self._missing:
                 return diagnosis.hold("it was not missing a moment ago: the next fix decides")
             if (reason := self._kept.get(name)) is not None:

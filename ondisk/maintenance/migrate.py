@@ -545,8 +545,8 @@ def _identify(dataset: _Dataset, archive: _Archive) -> None:
     for name, each in places.places(directory).items():
         if name != place and not each.is_ours and each.identity is not None and each.identity.id == uuid:
             places.forget(directory, name)  # it was offline under another name
-    known = places.inner_ids(directory, [place]).get(place, uuid)
-    places.write(directory, place, Identity(known, generation, total).during(span))
+    inner = places.inner_identities(directory, [place]).get(place, Identity(uuid))
+    places.write(directory, place, Identity(inner.id, generation, total).during(span))
 
 
 def _retire(archive: Directory, timeout: float) -> None:

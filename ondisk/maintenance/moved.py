@@ -64,13 +64,17 @@ def _follow_segments(access: Access) -> Iterator[Done]:
         with access.current().index.snapshot() as snapshot:
             copies = {each.name: snapshot.segment_named(each.name) for each in found}
             spans = {each.segment: segment_rows.interval_of(snapshot, each.segment) for each in found}
-        for segment, name in found:
-            with contextlib.suppress(FileNotFoundError):  # it was moved on in the meantime
-                there = _at(access, segment, name, transaction.take_generation())
-                if (copy := copies[name]) is not None:
-                    transaction.supersede(copy)
-                transaction.move(segment, there, spans[segment])
-                followed.append(Moved(segment, name))
+        exchanged = [each for each in found if each.name in {other.segment.name for other in found}]
+        with contextlib.suppress(FileNotFoundError):  # one was moved on in the meantime
+            for each in found:
+                if each not in exchanged:
+                    there = _at(access, *each, transaction.take_generation())
+                    if (copy := copies[each.name]) is not None:
+                        transaction.supersede(copy)
+                    transaction.move(each.segment, there, spans[each.segment])
+                    followed.append(each)
+            transaction.set_names((segment.name, name) for segment, name in exchanged)
+            followed += exchanged
         transaction.commit()
     for segment, name in followed:
         yield Done(segment.name, State.MISSING, (f"it was moved to {name}",), FOLLOW)
@@ -140,7 +144,7 @@ def moved_segments(access: Access) -> list[Moved]:
         return []
     unknown: dict[Interval | None, list[str]] = {}
     for name, _ in sorted(found_segments(directory, access.config), key=lambda each: in_order(each[0])):
-        if name not in known or name in copies:
+        if name not in known or name in copies or known[name] in gone:
             unknown.setdefault(interval_of(name, access.config.step), []).append(name)
     candidates = {
         each: [name for name in unknown.get(interval, ()) if _is_moved(access, each, name)]
@@ -148,11 +152,14 @@ def moved_segments(access: Access) -> list[Moved]:
         if (interval := interval_of(each.name, access.config.step)) is not None
     }
     taken = [name for names in candidates.values() for name in names]
-    return [
+    found = [
         Moved(segment, names[0])
         for segment, names in candidates.items()
         if names and (len(names) == 1 or segment.facts.checksum is not None) and taken.count(names[0]) == 1
     ]
+    while stays := {each.name for each in gone} - {each.segment.name for each in found} & {each.name for each in found}:
+        found = [each for each in found if each.name not in stays]  # nobody knows what became of the one there
+    return found
 
 
 def _is_gone(access: Access, segment: Segment) -> bool:
@@ -162,7 +169,7 @@ def _is_gone(access: Access, segment: Segment) -> bool:
         if directory.stat(hidden(segment.name, segment.id)) is not None:
             return False
         found = directory.stat(segment.name)
-        if found is None or is_dir(segment.format) or committed.may_be(found):
+        if found is None or (not is_dir(segment.format) and committed.may_be(found)):
             return found is None
         return seen_at(directory, segment.name, committed) is Seen.OTHER
     return False

@@ -38,7 +38,8 @@ def copy_of(access: Access, name: str) -> str | None:
     Cost: reads both, unless they are hard links of each other.
     """
     for twin, segment, count in _twins(access, name):
-        if segment is None or not count:
+        # All data of one that is no copy itself may have been deleted; an index that was lost does not know that.
+        if segment is None or (not count and (segment.copies is Copies.ALL or access.needs_check())):
             continue
         may_be_part = not access.needs_check() or (bool(access.config.unique) and _has_no_holes(access, segment))
         with contextlib.suppress(FileNotFoundError, StorageError):

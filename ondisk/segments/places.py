@@ -87,12 +87,15 @@ def place(directory: Directory, name: str) -> Place:
     except StorageError as error:
         return Place(name, outer, error.message, is_ours=False)
     known = outer or inner
-    if outer is None and inner is not None:
-        owner = _owner(directory, name, inner.id)
-        known = owner if owner is not None and owner.is_offline else inner  # its folder has another name now, or a copy
+    why = None
+    if outer is None and inner is not None and (owner := _owner(directory, name, inner.id)) is not None:
+        original = place(directory, owner)
+        known = original.identity if original.is_offline else inner
+        if original.why_away is not None and original.renamed != name:
+            why = f"it is a copy of {owner}, which is away"
     if known is not None and known.is_offline:
         return Place(name, known, "it is offline", is_ours=False)
-    why, found = None, directory.stat(name.removesuffix("/"))
+    found = directory.stat(name.removesuffix("/"))
     if found is None:
         why = "its folder is not there: is a disk not mounted?"
     elif stat.S_ISLNK(found.st_mode):
@@ -103,36 +106,39 @@ def place(directory: Directory, name: str) -> Place:
         why = "another folder is in its place: was the wrong disk mounted?"
     elif outer is not None and inner is not None and inner.generation < outer.generation:
         why = "an older state of it is in its place: was an old copy mounted?"
-    if why is not None and outer is not None and (renamed := _renamed(directory, name, outer.id)) is not None:
+    # An empty folder is where a disk is mounted: a copy of that may be elsewhere.
+    if outer is None or why is None or (found is not None and inner is None):
+        return Place(name, known, why, is_ours=inner is not None and outer is not None and inner.id == outer.id)
+    if (renamed := _renamed(directory, name, outer)) is not None:
         return Place(name, known, f"it was renamed to {renamed}", is_ours=False, renamed=renamed)
-    return Place(name, known, why, is_ours=inner is not None and outer is not None and inner.id == outer.id)
+    return Place(name, known, why, is_ours=inner is not None and inner.id == outer.id)
 
 
-def _renamed(directory: Directory, name: str, id_: str) -> str | None:
+def _renamed(directory: Directory, name: str, wanted: Identity) -> str | None:
     """Return the place that has the identity of another one; None without one, or with several: copies.
 
     None as well if the place of that name has gone nowhere: then the wrong disk is mounted there.
     """
     others = [f"{ARCHIVE}/{each.name}/" for each in directory.entries(ARCHIVE) if each.kind == "directory"]
-    inner, chain = inner_ids(directory, others), [name]
+    inner, chain = inner_identities(directory, others), [name]
     while True:
-        homes = [each for each, other in inner.items() if other == id_ and each != chain[-1]]
-        if len(homes) != 1 or homes[0] in chain[1:]:
+        homes = [each for each, other in inner.items() if other.id == wanted.id and each != chain[-1]]
+        if len(homes) != 1 or homes[0] in chain[1:] or inner[homes[0]].generation < wanted.generation:
             return None
         chain += homes
         outer = _read(directory, outside(homes[0]))
-        if homes[0] == name or outer is None or outer.id == inner[homes[0]]:
+        if homes[0] == name or outer is None or outer.id == inner[homes[0]].id:
             return chain[1]
-        id_ = outer.id
+        wanted = outer
 
 
-def inner_ids(directory: Directory, names: Iterable[str]) -> dict[str, str]:
-    """Return the ids in the folders of places, whatever the dataset's disk says about them: name → id."""
+def inner_identities(directory: Directory, names: Iterable[str]) -> dict[str, Identity]:
+    """Return the identities in the folders of places, whatever the dataset's disk says about them."""
     found = {}
     for name in names:
         with contextlib.suppress(StorageError):
             if (each := _read(directory, f"{name}{PLACE}")) is not None:
-                found[name] = each.id
+                found[name] = each
     return found
 
 
@@ -202,14 +208,14 @@ def home(directory: Directory, found: Place) -> str | None:
     """Return the folder with the identity of a place that is away: another one, or its own if it is offline or old."""
     if found.identity is None:
         return None
-    is_here = inner_ids(directory, [found.name]).get(found.name) == found.identity.id
-    return found.name if is_here else found.renamed
+    inner = inner_identities(directory, [found.name]).get(found.name)
+    return found.name if inner is not None and inner.id == found.identity.id else found.renamed
 
 
-def _owner(directory: Directory, name: str, id_: str) -> Identity | None:
-    """Return what the dataset's disk says about another place with the identity of a folder; None if there is none."""
-    outer = (_read(directory, outside(each)) for each in named(directory) if each != name)
-    return next((each for each in outer if each is not None and each.id == id_), None)
+def _owner(directory: Directory, name: str, id_: str) -> str | None:
+    """Return the other place to which the dataset's disk gives the identity of a folder; None if there is none."""
+    outer = {each: _read(directory, outside(each)) for each in named(directory) if each != name}
+    return next((each for each, identity in outer.items() if identity is not None and identity.id == id_), None)
 
 
 def new_identity() -> Identity:

@@ -694,6 +694,70 @@ def test_a_file_that_may_be_that_of_two_segments_is_followed_by_neither(tmp_path
         assert numbers(dataset) == [0, 1, 2]
 
 
+def test_two_segments_of_one_name_that_were_exchanged_are_both_followed(dataset):
+    dataset.append(data(dataset, [6, 7]))
+    own, archived, between = (dataset.path / each for each in (name_of(dataset), f"{LAST}/{name_of(dataset)}", "x"))
+    dataset.delete("n: 6")
+    before = seqs(dataset.path)
+    own.rename(between)
+    archived.rename(own)
+    between.rename(archived)
+    assert dataset.fix().lost == maintain(dataset.path).lost == 0
+    assert seqs(dataset.path) == before
+    check_whole(dataset.path, sorted([*EVERYTHING, 7]))
+
+
+def test_a_copy_of_a_segment_whose_data_are_all_deleted_brings_none_back(dataset):
+    dataset.delete("n: >=10")
+    copy(dataset.path / name_of(dataset, 1), dataset.path / LAST / name_of(dataset, 1))
+    maintain(dataset.path)
+    assert numbers(dataset) == [*range(6)]
+
+
+@pytest.mark.parametrize("accident", ["removed", "renamed"])
+def test_a_folder_of_second_copies_may_go(dataset, accident):
+    copies = dataset.path / ".archive/copies"
+    copy(dataset.path / name_of(dataset, 1), copies / name_of(dataset, 1))
+    dataset.fix()
+    remove(copies) if accident == "removed" else copies.rename(copies.with_name("more"))
+    assert maintain(dataset.path).lost == 0
+    check_whole(dataset.path)
+
+
+@pytest.mark.parametrize("way", ["gone", "empty"])
+def test_an_older_copy_of_a_place_that_is_away_is_neither_it_nor_read(dataset, tmp_path, way):
+    last = dataset.path / LAST
+    copy(last, last.with_name("copy"))
+    dataset.archive(name_of(dataset, 1))
+    before = seqs(dataset.path)
+    last.rename(tmp_path / "disk")
+    if way == "empty":
+        last.mkdir()
+    assert maintain(dataset.path).lost == 0
+    assert seqs(dataset.path) == before
+    if way == "empty":
+        last.rmdir()
+    (tmp_path / "disk").rename(last)
+    assert maintain(dataset.path).lost == 0
+    assert seqs(dataset.path) == before
+
+
+@pytest.mark.parametrize("verb", ["archive", "unarchive"])
+def test_an_index_from_before_a_merge_is_recognised_as_older(dataset, verb):
+    dataset.append(data(dataset, [6, 7]))
+    dataset.close()
+    state = {each: each.read_bytes() for each in dataset.path.glob("index.sqlite*")}
+    with ondisk.open(dataset.path) as again:
+        getattr(again, verb)(name_of(again))
+    for each in dataset.path.glob("index.sqlite*"):
+        each.unlink()
+    for each, content_ in state.items():
+        each.write_bytes(content_)
+    maintain(dataset.path)
+    with ondisk.open(dataset.path) as again:
+        assert {*numbers(again)} == {*EVERYTHING, 6, 7}
+
+
 # Places
 
 
