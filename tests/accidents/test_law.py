@@ -91,7 +91,7 @@ def test_a_file_of_others_must_stay(victim):
     breaks(victim, "a file of others is gone")
 
 
-@pytest.mark.parametrize("code", [1, 2, 20])
+@pytest.mark.parametrize("code", [1, 2, 21])
 def test_a_command_must_end_well_or_with_a_report(victim, code):
     victim.codes.append(("archive", code))
     breaks(victim, "neither well nor with a report")
