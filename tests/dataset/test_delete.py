@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import pickle
+from copy import copy
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import ondisk
 from ondisk import Datum, Location
-from ondisk.errors import InvalidInput, MatchError
+from ondisk.dataset import delete as delete_module
+from ondisk.errors import DatumNotFound, DiskFull, InvalidInput, MatchError
 from ondisk.index.transaction import Transaction
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -70,6 +73,20 @@ def test_a_location_counts_once_however_often_it_is_given(dataset):
     assert dataset.delete([location, location, Location(*[location.segment, location.offset, location.size])]) == 1
 
 
+@pytest.mark.parametrize("copied", [lambda each: each, copy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_after_a_repack_a_location_is_not_that_of_the_datum_that_is_there_now(dataset, copied):
+    """The data are of one size, so that each is where another one was."""
+    located = copied([*dataset.query()][1]).location
+    location = copied(located)
+    dataset.delete("station:0; reftime:=2026-11-20")
+    dataset.repack()
+    with pytest.raises(DatumNotFound, match="no datum is at"):
+        dataset.read(location)
+    assert dataset.delete([location]) == 0
+    assert numbers(dataset) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert dataset.read(Location(*location)).data["n"] == 2
+
+
 @pytest.mark.parametrize("place", [(0, 5), (1, 10), (-5, 10), (10**9, 1), (2**70, 1), (0, 2**70), (-(2**70), 1)])
 def test_where_nothing_is_nothing_is_deleted(dataset, place):
     assert (
@@ -117,6 +134,24 @@ def test_an_error_before_the_commit_deletes_nothing(dataset, monkeypatch):
                 dataset.delete(what)
     assert len(numbers(dataset)) == 10
     assert dataset.delete(locations) == 10
+
+
+@pytest.mark.parametrize("commits", [0, 2])
+def test_on_a_full_disk_a_delete_of_a_part_raises_and_says_how_many(dataset, monkeypatch, commits):
+    commit, tried = Transaction.commit, iter([False, *[True] * commits])
+
+    def full(self):
+        if not next(tried, False):
+            raise DiskFull("no space left", hint="Make space.")
+        commit(self)
+
+    monkeypatch.setattr(delete_module, "_SOME", 4)
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "commit", full)
+        with pytest.raises(DiskFull, match=f"{4 * commits} data were deleted, the others were not") as caught:
+            dataset.delete("")
+    assert (caught.value.context["deleted"], caught.value.hint) == (4 * commits, "Make space.")
+    assert len(numbers(dataset)) == 10 - 4 * commits
 
 
 def test_readers_that_began_before_see_what_was_deleted(dataset):

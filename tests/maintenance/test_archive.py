@@ -478,6 +478,21 @@ def test_a_segment_that_has_data_of_other_times_is_not_moved_without_them(make):
     assert dataset.summary() == before
 
 
+def test_nothing_is_merged_into_a_segment_that_is_missing_with_its_data_of_other_times(make):
+    dataset = make()
+    name = segment(dataset)
+    dataset.archive(name)
+    (dataset.path / LAST / name).rename(there := dataset.path / LAST / "2026" / f"12-10.{name.rpartition('.')[2]}")
+    dataset.fix()
+    there.rename(aside := dataset.path.with_name("aside"))
+    name = there.relative_to(dataset.path / LAST).as_posix()
+    dataset.append([one(dataset, 20 * 24, 9)])
+    with pytest.raises(StateError, match="MISSING"):
+        dataset.archive(name)
+    aside.rename(there)
+    assert dataset.summary().count == 49
+
+
 @pytest.mark.parametrize("direction", ["archive", "unarchive"])
 def test_nothing_is_merged_into_a_segment_that_is_damaged_or_missing(make, direction):
     dataset = make()
@@ -495,6 +510,29 @@ def test_nothing_is_merged_into_a_segment_that_is_damaged_or_missing(make, direc
         getattr(dataset, direction)(name)
     assert (dataset.path / name).exists()
     assert (dataset.path / LAST / name).exists()
+
+
+@pytest.mark.parametrize("direction", ["archive", "unarchive"])
+def test_nothing_is_merged_into_a_segment_with_data_that_the_index_may_not_know(make, direction):
+    dataset = make(data=[(0, 1), (3, 1)])
+    name = segment(dataset)
+    stranger = dataset.path.with_name("stranger")
+    (dataset.path / name).rename(stranger)
+    dataset.fix()
+    dataset.append([one(dataset, 6, 1)])
+    dataset.archive(name)
+    there = dataset.path / (f"{LAST}/{name}" if direction == "archive" else name)
+    if direction == "archive":
+        dataset.append([one(dataset, 9, 1)])
+        spoil(dataset.path, f"UPDATE segment SET unread = {Mark.HAS_UNKNOWN:d} WHERE name = '{LAST}/{name}'")
+    else:
+        stranger.rename(there)
+        dataset.append([one(dataset, 9, 1)])
+    with pytest.raises(StateError, match="cannot be merged: it is UNALIGNED"):
+        getattr(dataset, direction)(name)
+    dataset.fix()
+    getattr(dataset, direction)(name)
+    assert dataset.summary().count == (2 if direction == "archive" else 4)
 
 
 def test_a_stranger_in_the_place_of_a_segment_is_kept(make):

@@ -550,6 +550,40 @@ def test_data_appended_to_a_copy_stay_when_the_other_one_is_gone(dataset, verb):
     assert numbers(dataset) == sorted([*EVERYTHING, 20])
 
 
+def test_a_second_copy_with_which_a_segment_was_merged_is_none_any_more_and_is_followed(copied):
+    name = name_of(copied, 1)
+    copied.archive(name)
+    copied.delete("n: 10")
+    kept = [each.name for each in copied.quarantine]
+    (copied.path / ".archive/2024/2026").mkdir(parents=True)
+    (copied.path / LAST / name).rename(copied.path / ".archive/2024" / name)
+    report = copied.fix()
+    assert [(each.action, each.lost) for each in report if each.action] == [(FOLLOW, 0)]
+    for _ in range(2):
+        maintain(copied.path)
+        assert numbers(copied) == [*range(6), *range(11, 16)]
+    assert [each.name for each in copied.quarantine] == kept
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "part"])
+def test_second_copies_of_a_folder_that_is_forgotten_have_its_data(dataset, is_whole):
+    copy(dataset.path / LAST / name_of(dataset), dataset.path / name_of(dataset))
+    dataset.fix()
+    dataset.delete("n: 0")
+    dataset.rename_archive("last", "2024")
+    if not is_whole:
+        sql(dataset.path, "UPDATE segment SET tail = 0 WHERE name GLOB '.archive/*'")
+    shutil.rmtree(dataset.path / ".archive/2024")
+    lost = 0 if is_whole else 5
+    assert dataset.fix(forget_place="2024", dry_run=True).lost == lost
+    report = dataset.fix(forget_place="2024")
+    assert (report.lost, dataset.info()["lost"]) == (lost, lost)
+    assert sum(each.returned for each in report if each.action == "rescan") == (0 if is_whole else 6)
+    maintain(dataset.path)
+    assert numbers(dataset) == EVERYTHING[is_whole:]
+    assert dataset.check(accurate=True).is_clean
+
+
 def test_a_segment_is_not_rewritten_before_a_copy_of_its_bytes_was_compared(dataset):
     dataset.append(data(dataset, [6, 7], 2))
     dataset.append(data(dataset, [5], 2))  # out of time order: a repack rewrites the segment
