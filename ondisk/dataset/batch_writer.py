@@ -13,7 +13,7 @@ from ondisk.dataset.segment_layout import Roll
 from ondisk.errors import SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format
-from ondisk.index import Segment
+from ondisk.index import Copies, Segment
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Start
 from ondisk.segments.concat_writer import ConcatWriter, SegmentWriter
@@ -147,7 +147,8 @@ class BatchWriter:
             files, name = self._of(destination.format), destination.segment.name
             end, blocks, facts = files.appended(name)
             has_unknown = destination.segment.has_unknown or destination.start.has_unknown
-            segment = destination.segment._replace(end=end, facts=facts, has_unknown=has_unknown)
+            copies = min(destination.segment.copies, Copies.SOME)  # not all of its data are second copies now
+            segment = destination.segment._replace(end=end, facts=facts, has_unknown=has_unknown, copies=copies)
             self.transaction.save_segment(segment, destination.interval)
             self.transaction.save_blocks(segment, blocks)
             if destination.format.is_dir and destination.known:  # files that an interrupted append has left

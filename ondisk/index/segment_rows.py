@@ -287,11 +287,6 @@ def moved(snapshot: Snapshot) -> list[tuple[int, str, str, int, Facts]]:
     return [(*row[:4], Facts(*row[4:])) for row in snapshot.fetch(sql)]
 
 
-def with_some_copies(snapshot: Snapshot) -> set[str]:
-    """Return the names of the segments that have second copies of some of their data."""
-    return {name for (name,) in snapshot.fetch("SELECT name FROM segment WHERE unread & ?", (Mark.SOME_COPIES,))}
-
-
 def has_other_name(snapshot: Snapshot, segment: Segment) -> bool:
     """Return whether another segment has the bytes of a missing one, as far as the facts say, and as many data."""
     sql = (  # their times may be others than its name says, so that their rows are found only by its number

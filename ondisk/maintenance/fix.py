@@ -39,7 +39,7 @@ from ondisk.segments.dir import MetadataFile
 from ondisk.segments.generations import MOVED, hidden
 from ondisk.segments.places import closed
 from ondisk.staging.jobs import Changed
-from ondisk.step import NOTHING, inner_of
+from ondisk.step import inner_of
 
 # A commit reads up to so many bytes of segments into the index; each segment counts as so many bytes or more.
 _GROUP, _SMALLEST = 8 * 1024 * 1024, 64 * 1024
@@ -171,28 +171,6 @@ def _fix(
     _restore_sums(access)
     if needs_check and len(errors) == errors_before:
         _remove_sentinel(access, begun["uuid"])
-
-
-def compared_again(access: Access, errors: list[OndiskError]) -> Iterator[Done]:
-    """Compare second copies in segments with data of their own again with the data that count, before they are removed.
-
-    What is not a second copy any more counts again. Whole second copies are compared when they are diagnosed.
-    """
-    names = access.ask(segment_rows.with_some_copies)
-    for name in sorted(names):
-        with access.transaction("fix") as transaction:
-            if (segment := transaction.segments([name]).get(name)) is not None:
-                transaction.save_segment(segment._replace(has_unknown=True), NOTHING)
-                transaction.commit()
-    if names:
-        inspection, fixed = Inspection(access), list[Done]()
-        for each in [*inspection.diagnoses()]:
-            if each.segment in names and State.UNALIGNED in each.state:
-                try:
-                    _fix_alone(inspection, each, None, fixed, puts_off=False)
-                except (OndiskError, OSError) as error:
-                    fixed.append(each.failed("compared", error, errors))
-        yield from fixed
 
 
 def _restore_sums(access: Access) -> None:

@@ -217,7 +217,7 @@ class Inspection:
         access = self.access
         if known.segment.copies is not Copies.NONE and found.state & _SHRINKING and not found.state & _UNSURE:
             is_all = known.segment.copies is Copies.ALL
-            if is_all and (lack := other_copy_lacking(access, known.segment)) is not None:
+            if (lack := other_copy_lacking(access, known.segment)) is not None:
                 return replace(found, state=State.UNALIGNED, reasons=(lack,), freed=0)
             if not self._removes_copies:
                 return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, SECOND_COPIES), freed=0)

@@ -28,7 +28,6 @@ from ondisk.maintenance import replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived, merge_refusal, recount
 from ondisk.maintenance.check import old_items, staged_by_jobs
-from ondisk.maintenance.fix import compared_again
 from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import promised
@@ -98,8 +97,6 @@ def repack(
         report.add(recognised(access))  # first: what is in `last` now counts for its age
         ages = Ages.of(access, now, by_age=by_age)
         inspection = Inspection(access, now, ages=ages, rewrites=rewrite, removes_copies=second_copies)
-        if second_copies:
-            report.add(compared_again(access, errors))
         try:
             replaced.remove_old(access, time.time() if now is None else now, access.config.keep_seconds)
         except StorageError as error:
@@ -249,6 +246,8 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
             state, reasons = diagnosis.state, diagnosis.reasons
             if not _is_wanted(diagnosis):
                 return Done(name, state, reasons)
+            if known is not None and known.segment.copies is Copies.SOME and not state & State.DELETE_AGE:
+                quarantine.link(access.directory, name, verb="repack", why=COPIES)
             rewriting, damage = None, None
             if State.DIRTY in state and not state & _DROPPED:
                 assert known is not None

@@ -304,7 +304,7 @@ def _folder_in_place(
     with directory.inside(name) as folder:
         _add_entries(subject, folder)
         before = _look(subject, folder, segment, is_believed=is_believed)
-        if before.is_same and trusted and not (copied is None and segment.copies is Copies.ALL):
+        if before.is_same and trusted and (copied is not None or segment.copies is Copies.NONE):
             facts = _facts_of_folder(name, folder, segment, segment.end, before.facts)
             subject.transaction.save_segment(segment._replace(facts=facts), subject.span)
             return _outcome(subject, Compared())

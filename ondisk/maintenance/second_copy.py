@@ -49,7 +49,7 @@ def copy_of(access: Access, name: str) -> str | None:
 
 
 def other_copy_lacking(access: Access, segment: Segment) -> str | None:
-    """Return why a second copy must be read, since what it is a copy of cannot: it is missing, cut or damaged.
+    """Return why second copies must be read, since what they are copies of cannot: it is missing, cut or damaged.
 
     If the index has none of the data there, they may have been deleted, or be in a place that is away.
     """
@@ -60,7 +60,7 @@ def other_copy_lacking(access: Access, segment: Segment) -> str | None:
         there = access.directory.stat(twin if is_folder else present_name(access.directory, twin, found.id))
         if there is None or (stat.S_ISREG(there.st_mode) and there.st_size < found.end.size):
             return "the other copy of its data is gone"
-        if access.ask(segment_rows.noted_of, found)[0] is not None:
+        if segment.copies is Copies.ALL and access.ask(segment_rows.noted_of, found)[0] is not None:
             return "the other copy of its data is damaged"
     return None
 
@@ -68,7 +68,7 @@ def other_copy_lacking(access: Access, segment: Segment) -> str | None:
 def copy_left(access: Access, name: str) -> str | None:
     """Return the name of a second copy of a segment that is missing: a fix reads the data there."""
     for twin, found, _ in _twins(access, name):
-        if found is not None and found.copies is Copies.ALL and access.directory.stat(twin) is not None:
+        if found is not None and found.copies is not Copies.NONE and access.directory.stat(twin) is not None:
             return twin
     return None
 

@@ -15,9 +15,7 @@ from worlds import change_config, clock, content, lose_index, rot, sql
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.access import Access
-from ondisk.errors import NotFound, SegmentMissing, StateError, StorageError
-from ondisk.index import segment_rows
-from ondisk.maintenance import fix as fix_module
+from ondisk.errors import NotFound, SegmentMissing, StateError
 from ondisk.maintenance import moved as moved_module
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import FOLLOW, State
@@ -439,31 +437,20 @@ def partly_copied(tmp_path):
         yield dataset
 
 
-@pytest.mark.check
-def test_a_segment_with_copies_that_goes_meanwhile_is_not_compared(partly_copied, monkeypatch):
-    found = segment_rows.with_some_copies
-    monkeypatch.setattr(segment_rows, "with_some_copies", lambda snapshot: [*found(snapshot), "2026/gone.jsonl"])
-    before, target = content(partly_copied), partly_copied.path / LAST / name_of(partly_copied)
-    size = target.stat().st_size
+def test_copies_of_some_data_of_a_segment_go_into_quarantine_on_demand(partly_copied):
+    target = partly_copied.path / LAST / name_of(partly_copied)
+    before, size = content(partly_copied), target.stat().st_size
     partly_copied.repack(second_copies=True)
     assert content(partly_copied) == before
     assert target.stat().st_size < size
+    assert partly_copied.quarantine.total().items == 1
 
 
-@pytest.mark.check
-def test_a_segment_with_copies_that_cannot_be_compared_does_not_end_the_repack(partly_copied, monkeypatch):
-    def fail(*args, **options):
-        raise StorageError("it cannot be read")
-
-    before = content(partly_copied)
-    partly_copied.append(data(partly_copied, [30, 29]))
-    monkeypatch.setattr(fix_module, "_fix_alone", fail)
-    with pytest.raises(StorageError, match="cannot be read") as raised:
-        partly_copied.repack(second_copies=True)
-    done = raised.value.context["report"].segments
-    assert [each.action for each in done if each.action] == ["repack"]
-    assert [each.segment for each in done if each.failed] == [f"{LAST}/{name_of(partly_copied)}"]
-    assert len(content(partly_copied)) == len(before) + 2
+def test_deleted_data_do_not_come_back_when_copies_are_removed(partly_copied):
+    partly_copied.append([Datum(T + timedelta(hours=30), {"n": 30}, {})])
+    partly_copied.delete("n: 2")
+    partly_copied.repack(second_copies=True)
+    assert numbers(partly_copied) == [0, 1, 30]
 
 
 @pytest.mark.check
@@ -594,6 +581,19 @@ def test_nothing_is_lost_and_all_keeps_its_number_if_data_were_appended_to_a_mov
     assert [each for each in seqs(dataset.path) if each[0] != 20] == before
     maintain(dataset.path)
     assert numbers(dataset) == sorted([*EVERYTHING, 20])
+
+
+def test_a_copy_to_which_data_were_appended_is_followed(dataset):
+    own, moved_to = dataset.path / name_of(dataset), dataset.path / ".archive/2025" / name_of(dataset)
+    copy(dataset.path / LAST / name_of(dataset), own)
+    dataset.fix()
+    dataset.append(data(dataset, [20, 21]))
+    dataset.delete("n: 20")
+    before = seqs(dataset.path)
+    moved_to.parent.mkdir(parents=True)
+    own.rename(moved_to)
+    assert maintain(dataset.path).lost == 0
+    assert seqs(dataset.path) == before
 
 
 def test_a_segment_is_not_rewritten_before_a_copy_of_its_bytes_was_compared(dataset):
