@@ -391,7 +391,10 @@ class Pipeline:
     def _duplicates(
         self, at: int, job: str, files: dict[str, InputFile]
     ) -> Callable[[Iterator[tuple[str, Format, list[bytes]]]], None] | None:
-        """Return a function that stores the duplicates of a dataset, before the commit that skips them."""
+        """Return a function that stores the duplicates of a dataset, before the commit that skips them.
+
+        Their mark has a checksum of them: after a kill between the two commits, other data may be duplicates.
+        """
         name = self.config.duplicates
         if name is None:
             return None
@@ -402,9 +405,10 @@ class Pipeline:
             own, staged = f"{job}-{at}", []
             with open_directory(duplicates.path) as directory:
                 for stage_name, parts in groupby(found, key=itemgetter(0)):
-                    file = files[stage_name]
+                    file, checksum = files[stage_name], hashlib.sha256()
                     with Stage(directory, duplicates.config, own, stage_name) as stage:
                         for _, format, payloads in parts:
+                            checksum.update(b"".join(payloads))
                             mine = find(format.name)(duplicates.config)
                             batch = read_again(payloads, mine)
                             refuse_old(batch, duplicates.config)
@@ -412,7 +416,7 @@ class Pipeline:
                             refused = [(file.name, reason) for _, reason in batch.refused]
                             self.report.refusals += refused[: NAMED - len(self.report.refusals)]
                             stage.add(batch, mine)
-                        staged.append(stage.finish(Mark(source, file.mark)))
+                        staged.append(stage.finish(Mark(source, f"{checksum.hexdigest()} {file.mark}")))
             result.extend(duplicates.append_staged(own, staged))
 
         return store
