@@ -237,7 +237,7 @@ class SegmentCopies:
 
     def _is_same(self, copy: SegmentCopy, new: SegmentCopy) -> bool:
         """Return whether a copy of a dir segment is whole, of the same state, and has its files, which are not read."""
-        for name in ("generation", "size", "tail", "length", "kept"):
+        for name in ("generation", "size", "tail", "recorded", "length", "kept"):
             if getattr(copy, name) != getattr(new, name):
                 return False
         path = f"{self._root}/{copy.file}"
@@ -290,14 +290,14 @@ class SegmentCopies:
     def _with_entries(self, segment: Segment, copy: SegmentCopy, folder: Directory, root: str) -> SegmentCopy:
         """Copy the committed entries; their end was compared with the index when the folder was opened."""
         source, size = folder.open_to_read(METADATA), segment.end.size
-        tail = tail_of(source, size, range(0))
-        path = f"{root}/metadata.{size}.{tail:08x}"
+        tail, checksum = (read(source, size, range(0)) for read in (tail_of, checksum_of))
+        path = f"{root}/metadata.{size}.{checksum:08x}"
         if not self._target.has(path, size):
             with self._target.stage(path) as staged:
                 staged.copy(source, 0, size, 0)
             self._keep(path, size)
         name = path.removeprefix(f"{self._root}/")
-        return replace(copy, file=name, stored=size, checksum=checksum_of(source, size, range(0)), tail=tail)
+        return replace(copy, file=name, stored=size, checksum=checksum, tail=tail)
 
     def _copied_file(self, path: str, folder: Directory, file: str, entry: MetadataEntry) -> str:
         try:

@@ -580,6 +580,24 @@ def test_numbers_that_an_older_state_gives_out_again_do_not_mix_up_the_copies(cr
     assert restored(target, second) == expected
 
 
+def test_entries_of_another_history_are_not_those_of_a_copy_with_the_same_end(create, tmp_path):
+    """After an older point was restored, entries differ before the bytes whose checksum the index knows."""
+    dataset, target = create(**BLOB), tmp_path / "backup"
+    dataset.append([datum(0, format="blob")])
+    first = dataset.backup(target, create=True).point
+    same = [datum(2, value=number, format="blob") for number in range(80)]
+    dataset.append([datum(1, value=1, format="blob"), *same])
+    dataset.backup(target)
+    dataset.close()
+    shutil.rmtree(tmp_path / "dataset")
+    ondisk.restore(target, tmp_path / "dataset", first)
+    with ondisk.open(tmp_path / "dataset") as again:
+        again.append([datum(1, value=2, format="blob"), *same])
+        again.backup(target)
+        assert restored(target) == content(again)
+        assert again.backup(target).copied == 0
+
+
 def test_a_rebuilt_index_continues_the_backup(create, tmp_path):
     dataset, target = create(**PLAIN), tmp_path / "backup"
     days(dataset, 0)
