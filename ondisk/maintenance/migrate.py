@@ -304,7 +304,8 @@ def _planned(
     unfinished = [
         each
         for each in found.values()
-        if each.state[0] in former and (each.is_empty or before.segments_in(each.prefix))
+        if each.state[0] in former
+        and (each.is_empty or before.segments_in(each.prefix) or each.directory.regular_file(CONFIG) is None)
     ]
     migration.unfinished = [each.name for each in unfinished]
     found = {name: each for name, each in found.items() if each not in unfinished}

@@ -634,6 +634,24 @@ def test_a_killed_migration_leaves_the_old_state_or_the_new_and_the_next_one_fin
     assert call > 20
 
 
+def test_a_migration_that_was_killed_between_two_renames_is_finished_when_all_data_are_deleted(tmp_path: Path) -> None:
+    path = old("archived", tmp_path)
+    rename = migrate._rename
+
+    def killed(directory: Directory, name: str) -> None:
+        if (directory.path.name, name) == ("last", INDEX):
+            raise crashes.Killed
+        rename(directory, name)
+
+    with patch.object(migrate, "_rename", killed), pytest.raises(crashes.Killed):
+        ondisk.migrate(path)
+    with ondisk.open(path) as dataset:
+        dataset.delete("reftime: <=2026")
+        dataset.repack()
+    assert ondisk.migrate(path).unfinished == ["last"]
+    assert not [*path.glob(".archive/*/index.sqlite")]
+
+
 @pytest.mark.check
 def test_a_dry_run_tells_the_plan_of_archives_also_if_data_of_the_dataset_do_not_allow_it(tmp_path: Path) -> None:
     path = old("archived", tmp_path)
