@@ -42,7 +42,7 @@ from ondisk.index.rebuild import copy_index, sync_copy
 from ondisk.segments.dir import METADATA, MetadataEntry, MetadataFile, file_name, files_of, seen_in
 from ondisk.segments.facts import Committed, Seen, checksum_of, tail_of
 from ondisk.segments.places import closed, outside
-from ondisk.step import place_of
+from ondisk.step import ARCHIVE, inner_of, place_of
 
 _NAME = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9a-f]{8})")
 _TRIES = 1000
@@ -121,6 +121,8 @@ class SegmentCopies:
                            zeros=(format.mutable.start, format.mutable.stop), mark=mark.hex(), once=once,
                            stored=committed.size, checksum=checksum or 0, total=committed.size)  # fmt: skip
         copy = replace(copy, file=self._name(copy))
+        if problem and checksum is not None and not self._target.has(f"{self._root}/{copy.file}", committed.size):
+            copy = replace(copy, file=self._elsewhere(copy) or copy.file)
         if checksum is not None and self._target.has(f"{self._root}/{copy.file}", committed.size):
             if problem and place_of(segment.name) not in self._away:
                 self._report(segment, problem, copy.kept)
@@ -128,6 +130,18 @@ class SegmentCopies:
         if file is not None and (problem := self._copied(segment, format, committed, copy, file)) == "":
             return copy
         return self._doubtful(segment, committed, copy, problem)
+
+    def _elsewhere(self, copy: SegmentCopy) -> str | None:
+        """Return a copy with the same bytes, from when the segment was in another place, or another generation."""
+        archives = sorted(self._target.directory.folders(f"{self._root}/{ARCHIVE}"))
+        for place in ("", *(f"{ARCHIVE}/{name}/" for name in archives)):
+            folder, slash, last = f"{place}{inner_of(copy.segment)}".rpartition("/")
+            pattern = re.compile(rf"{re.escape(last)}\.[0-9]+\.{copy.stored}\.{copy.checksum:08x}")
+            for name in self._target.directory.names(f"{self._root}/{folder}"):
+                path = f"{folder}{slash}{name}"
+                if pattern.fullmatch(name) and self._target.has(f"{self._root}/{path}", copy.stored):
+                    return path
+        return None
 
     def _copied(
         self, segment: Segment, format: Format, committed: Committed, copy: SegmentCopy, source: ReadableFile

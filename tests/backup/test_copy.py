@@ -247,10 +247,24 @@ def test_of_an_archive_that_is_away_the_copies_of_earlier_points_are_kept(create
     assert (done.offline, done.problems) == (["last"], [])
     assert restored(target, done.point) == before
     shutil.move(tmp_path / "away", tmp_path / "dataset/.archive/last")
-    dataset.archive("2026/11-21.jsonl")
+    days(dataset, 3)
+    dataset.archive("2026/11-23.jsonl")
     shutil.move(tmp_path / "dataset/.archive/last", tmp_path / "away")
     done = dataset.backup(target)
-    assert [(each.segment, each.kept) for each in done.problems] == [(".archive/last/2026/11-21.jsonl", Kept.MISSING)]
+    assert [(each.segment, each.kept) for each in done.problems] == [(".archive/last/2026/11-23.jsonl", Kept.MISSING)]
+
+
+def test_of_a_segment_that_is_away_under_another_name_the_copy_of_the_last_point_is_kept(create, tmp_path):
+    dataset, target = create(**FIELDS), tmp_path / "backup"
+    days(dataset, 0, 1, 2)
+    dataset.backup(target, create=True)
+    dataset.archive("2026/11-20.jsonl")
+    before = content(dataset)
+    shutil.move(tmp_path / "dataset/.archive/last", tmp_path / "away")
+    for _ in range(2):
+        done = dataset.backup(target, keep=1)
+        assert (done.problems, done.copied) == ([], 0)
+        assert restored(target) == before
 
 
 def test_what_is_offline_in_every_point_stays_offline(create, tmp_path):
