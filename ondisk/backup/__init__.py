@@ -7,7 +7,7 @@
                                              `.damaged` follows if they are not what the index says
     segments/PART/2026/11-20.h5.17/          generation 17 of a dir segment
       000000.h5.1a2b3c4d                       a file of it, with its checksum
-      metadata.4096.1a2b3c4d                   the first 4096 bytes of its `.metadata`, with the checksum of their end
+      metadata.4096.1a2b3c4d                   the first 4096 bytes of its `.metadata`, with their checksum
     points/20261123T021500.000000Z/          a point: the state of the dataset at one time
       point.json                               what it contains; see `ondisk.backup.point`
       PART/dataset.toml, index.sqlite          as they were, the index without its log; also `state.dat` of a queue

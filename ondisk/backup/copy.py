@@ -42,7 +42,7 @@ from ondisk.index.rebuild import copy_index, sync_copy
 from ondisk.segments.dir import METADATA, MetadataEntry, MetadataFile, file_name, files_of, seen_in
 from ondisk.segments.facts import Committed, Seen, checksum_of, tail_of
 from ondisk.segments.places import closed, outside
-from ondisk.step import place_of
+from ondisk.step import ARCHIVE, inner_of, place_of
 
 _NAME = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9a-f]{8})")
 _TRIES = 1000
@@ -121,6 +121,8 @@ class SegmentCopies:
                            zeros=(format.mutable.start, format.mutable.stop), mark=mark.hex(), once=once,
                            stored=committed.size, checksum=checksum or 0, total=committed.size)  # fmt: skip
         copy = replace(copy, file=self._name(copy))
+        if problem and checksum is not None and not self._target.has(f"{self._root}/{copy.file}", committed.size):
+            copy = replace(copy, file=self._elsewhere(copy) or copy.file)
         if checksum is not None and self._target.has(f"{self._root}/{copy.file}", committed.size):
             if problem and place_of(segment.name) not in self._away:
                 self._report(segment, problem, copy.kept)
@@ -128,6 +130,18 @@ class SegmentCopies:
         if file is not None and (problem := self._copied(segment, format, committed, copy, file)) == "":
             return copy
         return self._doubtful(segment, committed, copy, problem)
+
+    def _elsewhere(self, copy: SegmentCopy) -> str | None:
+        """Return a copy with the same bytes, from when the segment was in another place, or another generation."""
+        archives = sorted(self._target.directory.folders(f"{self._root}/{ARCHIVE}"))
+        for place in ("", *(f"{ARCHIVE}/{name}/" for name in archives)):
+            folder, slash, last = f"{place}{inner_of(copy.segment)}".rpartition("/")
+            pattern = re.compile(rf"{re.escape(last)}\.[0-9]+\.{copy.stored}\.{copy.checksum:08x}")
+            for name in self._target.directory.names(f"{self._root}/{folder}"):
+                path = f"{folder}{slash}{name}"
+                if pattern.fullmatch(name) and self._target.has(f"{self._root}/{path}", copy.stored):
+                    return path
+        return None
 
     def _copied(
         self, segment: Segment, format: Format, committed: Committed, copy: SegmentCopy, source: ReadableFile
@@ -237,7 +251,7 @@ class SegmentCopies:
 
     def _is_same(self, copy: SegmentCopy, new: SegmentCopy) -> bool:
         """Return whether a copy of a dir segment is whole, of the same state, and has its files, which are not read."""
-        for name in ("generation", "size", "tail", "length", "kept"):
+        for name in ("generation", "size", "tail", "recorded", "length", "kept"):
             if getattr(copy, name) != getattr(new, name):
                 return False
         path = f"{self._root}/{copy.file}"
@@ -290,14 +304,14 @@ class SegmentCopies:
     def _with_entries(self, segment: Segment, copy: SegmentCopy, folder: Directory, root: str) -> SegmentCopy:
         """Copy the committed entries; their end was compared with the index when the folder was opened."""
         source, size = folder.open_to_read(METADATA), segment.end.size
-        tail = tail_of(source, size, range(0))
-        path = f"{root}/metadata.{size}.{tail:08x}"
+        tail, checksum = (read(source, size, range(0)) for read in (tail_of, checksum_of))
+        path = f"{root}/metadata.{size}.{checksum:08x}"
         if not self._target.has(path, size):
             with self._target.stage(path) as staged:
                 staged.copy(source, 0, size, 0)
             self._keep(path, size)
         name = path.removeprefix(f"{self._root}/")
-        return replace(copy, file=name, stored=size, checksum=checksum_of(source, size, range(0)), tail=tail)
+        return replace(copy, file=name, stored=size, checksum=checksum, tail=tail)
 
     def _copied_file(self, path: str, folder: Directory, file: str, entry: MetadataEntry) -> str:
         try:

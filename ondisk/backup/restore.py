@@ -420,8 +420,7 @@ class _Verifier:
             place = f"{root}/{folder}"
             with self._target.directory.inside(place) as source:
                 entries = MetadataFile.of(source, copy.file.rpartition("/")[2])
-                verify = partial(self._file_of, place, source, copy, entries)
-                found = [self._once(f"{place}/{number}", partial(verify, number)) for number in copy.files]
+                found = [self._file_of(place, source, copy, entries, number) for number in copy.files]
                 problem = next(filter(None, found), "")
         if problem:
             yield Problem(name, problem, Kept.DAMAGED if copy.kept in USABLE else copy.kept)
@@ -432,7 +431,7 @@ class _Verifier:
                 self._verified[path] = verify()
             except FileNotFoundError:
                 self._verified[path] = "its copy is missing"
-            except (FrameCorrupt, StorageError) as error:
+            except StorageError as error:
                 self._verified[path] = f"its copy cannot be read: {error.message}"
         return self._verified[path]
 
@@ -448,12 +447,17 @@ class _Verifier:
         name = file_name(copy.segment, number)
         if entries is None or number not in entries:
             return f"{name} has no entry"
-        entry = entries.get(number)
-        kept = f"{name}.{entry.checksum:08x}"
         try:
+            entry = entries.get(number)
+        except FrameCorrupt as error:
+            return f"the entry of {name} cannot be read: {error.message}"
+        kept = f"{name}.{entry.checksum:08x}"
+
+        def verify() -> str:
             if holds(source.open_to_read(kept), entry):
                 return ""
-        except FileNotFoundError:
-            return f"the copy of {name} is missing"
-        self._target.note_damage(f"{place}/{kept}")
-        return f"the copy of {name} is damaged"
+            self._target.note_damage(f"{place}/{kept}")
+            return "its copy is damaged"
+
+        problem = self._once(f"{place}/{kept}", verify)
+        return problem and f"{name}: {problem}"

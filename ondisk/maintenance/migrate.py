@@ -8,10 +8,11 @@ into the one index of the dataset:
 
     1. copy the index of the dataset, and upgrade the copy
     2. for each archive: copy its index, upgrade the copy, take its rows over, remove the copy
-    3. compare the counts, and let the copy replace the index of the dataset
+    3. compare the counts; move the archives that are left out; let the copy replace the index of the dataset
     4. write the identity of each place; give the files of each archive other names, its index last
 
 A migration that was killed after 3 is finished by the next one: the UUID of each archive is in the table `former`.
+An archive that is left out moves before that: whatever is in a place of the new index would be read into the dataset.
 """
 
 from __future__ import annotations
@@ -195,8 +196,9 @@ def migrate(
         DiskFull: there is no space for a second index; nothing was changed.
 
     Durability: the new index is built beside the old one and synced. If the revision changes, the old index is copied
-        to `index.sqlite.before-REVISION` and synced. Then the new index replaces the old one by a rename. After a crash
-        at any moment, it is the old or the new one, complete, and another migration continues.
+        to `index.sqlite.before-REVISION` and synced. Then the archives that are left out move, and the new index
+        replaces the old one by a rename. After a crash at any moment, it is the old or the new one, complete, and
+        another migration with the same arguments continues.
     Locks: the writers' lock, and those of the archives. Running queries keep the index that they began with.
     Cost: the space of a second index, and of a third if the revision changes; beside the index of each archive, that of
         a copy. With new fields or types, all segments are read once.
@@ -302,21 +304,21 @@ def _planned(
     unfinished = [
         each
         for each in found.values()
-        if each.state[0] in former and (each.is_empty or before.segments_in(each.prefix))
+        if each.state[0] in former
+        and (each.is_empty or before.segments_in(each.prefix) or each.directory.regular_file(CONFIG) is None)
     ]
     migration.unfinished = [each.name for each in unfinished]
     found = {name: each for name, each in found.items() if each not in unfinished}
     for each in found.values():
         old_archives.check_trusted(each.directory, each.state)
-    for name in leave_out:
-        _plan_left_out(dataset, before, found.get(name), name)
-    out = [found.pop(name) for name in leave_out if name in found]
+    out = {name: _plan_left_out(dataset, before, found.get(name), name) for name in leave_out}
+    found = {name: each for name, each in found.items() if name not in out}
     judged = _judged(dataset, before, found, known)
     migration.forgotten = {name: _lost(dataset, known, found, judged, name) for name in forget}
     known = [each for each in known if each.name not in forget]
     states, faults = _judged(dataset, before, found, known)
     summaries = old_archives.summaries(directory)
-    here = {state[0] for state in (*states.values(), *(each.state for each in out))}
+    here = {*(state[0] for state in states.values()), *out.values()}
     for record in () if is_new else old_archives.away(known, here, summaries):
         raise _away(dataset, record)
     taken, uuids = [], {each.uuid for each in known}
@@ -338,7 +340,7 @@ def _planned(
         uuid = states[name][0] if name in states else None
         of_name = next((each for each in known if each.uuid == uuid or each.name == name), None)
         left[name] = old_archives.identity_of(of_name, summaries.get(name))
-    return _Plan(taken, unfinished, left, bool(out))
+    return _Plan(taken, unfinished, left, has_left_out=bool(out) and not is_new)
 
 
 def _archive(dataset: _Dataset, name: str, folder: Directory, before: Old) -> _Archive:
@@ -356,8 +358,10 @@ def _archive(dataset: _Dataset, name: str, folder: Directory, before: Old) -> _A
     return _Archive(folder, f"{ARCHIVE}/{name}/", config, report, name, state, former, deleted, count, is_empty)
 
 
-def _plan_left_out(dataset: _Dataset, before: Old, archive: _Archive | None, name: str) -> None:
-    """Note in the report where an archive goes that becomes a dataset of its own.
+def _plan_left_out(dataset: _Dataset, before: Old, archive: _Archive | None, name: str) -> str:
+    """Note in the report where an archive goes that becomes a dataset of its own; return the UUID of its index.
+
+    A migration that was killed may have moved it.
 
     Raises:
         NotFound, AlreadyExists, StateError: that is not possible.
@@ -371,14 +375,19 @@ def _plan_left_out(dataset: _Dataset, before: Old, archive: _Archive | None, nam
                 raise NotFound(
                     f"{path} has no archive {name!r} with an index of its own", hint=f"See {path / ARCHIVE}."
                 )
-            if migrate(target, dry_run=True).is_needed:  # a migration was killed
+            if migrate(target, dry_run=True).is_needed:
                 dataset.migration.left_out[name] = str(target)
-            return
+            with open_directory(target) as folder, old(folder, read_config(folder)) as index:
+                return "" if index is None else index.state()[0]
         if there is not None:
             raise AlreadyExists(f"{target} exists, where the archive would become a dataset", hint="Rename it.")
         if parent.device != archive.directory.device:
             hint = f"Move it there yourself: `mv {path / ARCHIVE / name} {target}`; then {command('migrate', path)}."
             raise StateError(f"{archive.directory.path} is on another filesystem than {parent.path}", hint=hint)
+    if before.segments_in(archive.prefix):
+        place = archive.directory.path
+        hint = f"They belong to the dataset now: to keep them there, move {INDEX} and {CONFIG} out of {place}."
+        raise StateError(f"the index of the dataset has segments in {place}; nothing was changed", hint=hint)
     old_archives.check_settled(archive.directory, archive.state)
     with old(archive.directory, archive.config) as index:
         assert index is not None
@@ -389,6 +398,7 @@ def _plan_left_out(dataset: _Dataset, before: Old, archive: _Archive | None, nam
             hint = f"Run {command('maintain', path)} of the previous version of ondisk, then migrate."
             raise StateError(f"{archive.directory.path} lacks changes of the dataset", hint=hint)
     dataset.migration.left_out[name] = str(target)
+    return archive.state[0]
 
 
 def _judged(
@@ -475,16 +485,14 @@ def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: se
         archive.migration.done = True
     for name in migration.offline:
         _rename(directory, f"{ARCHIVE}/{name}{old_archives.SUMMARY}")
-    for name, path in migration.left_out.items():
-        if name in archives:
-            with Directory.above(path) as folder:
-                folder.rename(f"{directory.path.resolve().name}/{ARCHIVE}/{name}", Path(path).name)
+    _move_out(dataset)
     migration.done = migration.is_needed
 
 
 def _swap_in(dataset: _Dataset, new: Rebuilt, plan: _Plan, uuid: str | None) -> None:
     directory, migration = dataset.directory, dataset.migration
     try:
+        _move_out(dataset)
         for name, identity in plan.left.items():
             places.write(directory, f"{ARCHIVE}/{name}/", identity, only_outside=True)
         if uuid is not None:
@@ -492,12 +500,24 @@ def _swap_in(dataset: _Dataset, new: Rebuilt, plan: _Plan, uuid: str | None) -> 
         swap_in(directory, dataset.config.lock_timeout)
     except BaseException:
         if new.is_there:
+            _move_out(dataset, back=True)
             for name in plan.left:
                 places.forget(directory, f"{ARCHIVE}/{name}/")
             if migration.old_index is not None:
                 directory.unlink(migration.old_index)
         raise
     _open_once(dataset)
+
+
+def _move_out(dataset: _Dataset, *, back: bool = False) -> None:
+    """Move the archives that become datasets of their own, unless that is done."""
+    path = dataset.directory.path.resolve()
+    with Directory.above(path) as folder:
+        for name, target in dataset.migration.left_out.items():
+            both = f"{path.name}/{ARCHIVE}/{name}", Path(target).name
+            before, after = reversed(both) if back else both
+            if folder.inode(before) is not None:
+                folder.rename(before, after)
 
 
 def _take_over(

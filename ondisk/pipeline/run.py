@@ -2,9 +2,10 @@
 
 A file is imported once. Every commit stores the marks of the files whose data it stores (`ondisk.index.import_log`).
 The dataset for errors is committed last and stores the marks of all files. After a kill, the next run imports again the
-files that the dataset for errors does not know, and each dataset skips the files that it has stored. The dataset for
-errors also stores the filters: a file is never divided half by old and half by new filters. And it notes what each
-dataset has: one that was restored gets what it lacks, see `ondisk.pipeline.restored`.
+files that the dataset for errors does not know, and each dataset skips the files that it has stored. Each commit also
+stores the filters that divided its files: a file is never divided half by old and half by new filters, also if the
+dataset for errors was restored. And this notes what each other dataset has: one that was restored gets what it lacks,
+see `ondisk.pipeline.restored`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import os
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import groupby
+from functools import partial
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
@@ -111,10 +113,11 @@ class Pipeline:
         self.waiting: list[InputFile] = []  # the new files, in their order
         self.lacking: list[Lacking] = []  # datasets that lack known files
         self._known: list[InputFile] = []
-        self._begun: list[InputFile] = []
+        self._begun: list[tuple[_Filters, list[InputFile]]] = []
         self._notes: dict[str, Note] = {}
-        self._filters = self._before = _Filters(0, {})
+        self._filters = _Filters(0, {})
         self._saved: list[_Filters] = []
+        self._unsaved: list[str] = []  # those that the dataset for errors does not have, as JSON
 
     @classmethod
     def open(cls, config: str | os.PathLike[str], *, dry_run: bool = False) -> Self:
@@ -148,9 +151,9 @@ class Pipeline:
         """Carry out a task for each file, and commit what they stage; `progress` gets the size of each file."""
         for each in self.lacking:
             self._import_again(each, tasks, progress)
-        if self._begun:
+        for filters, files in self._begun:
             before = len(self.report.failed)
-            self._import(self._begun, self._before, tasks, progress)
+            self._import(files, filters, tasks, progress)
             if self.report.failed[before:]:
                 name, reason = self.report.failed[before]
                 raise StateError(
@@ -159,14 +162,14 @@ class Pipeline:
                 )
         if not self.report.dry_run:
             self._save_filters()
-        begun = set(self._begun)
+        begun = {file for _, files in self._begun for file in files}
         self._import([file for file in self.waiting if file not in begun], self._filters, tasks, progress)
 
     def _import_again(self, lacking: Lacking, tasks: Tasks, progress: _Progress) -> None:
         name, failed = lacking.name, len(self.report.failed)
         if not self.report.dry_run:
             self._note(name, lacking.note)  # so that the next run continues if this one is killed
-        for filters, files in self._by_filters(lacking.files).items():
+        for filters, files in self._by_filters(lacking.files, [self._errors]).items():
             self._import(files, self._saved[filters], tasks, progress, only=lacking.at)
         if len(self.report.failed) == failed:
             self._end_again(lacking)
@@ -240,24 +243,34 @@ class Pipeline:
         self.report.found, self.report.known = len(found), len(found) - len(self.waiting)
 
     def _find_begun(self) -> None:
-        """Find the files that a killed run has stored in part, if the filters have changed since."""
+        """Find the files that a dataset has, the one for errors does not know, and other filters than now divided.
+
+        A run was killed, or the dataset for errors was restored.
+        """
         filtered = dict(zip(self.config.datasets, self._datasets, strict=False))
-        parts = self._errors.parts_of(self._filters_of)
-        self._saved = saved = sorted((_Filters(*json.loads(str(part))) for part in parts), key=itemgetter(0))
         now = {name: dataset.config.filter for name, dataset in filtered.items()}
-        self._before = max(saved, key=itemgetter(0), default=_Filters(0, {}))
-        self._filters = self._before if self._before.of == now else _Filters(self._before.number + 1, now)
-        if self._filters == self._before or not saved:
+        own, *others = (each.parts_of(self._filters_of) for each in (self._errors, *filtered.values()))
+        found = (_Filters(*json.loads(str(part))) for part in {**dict.fromkeys(own), **dict.fromkeys(chain(*others))})
+        self._saved = saved = sorted(found, key=itemgetter(0))
+        last = saved[-1] if saved else _Filters(0, {})
+        same = (each for each in reversed(saved) if each.of == now)
+        self._filters = next(same, _Filters(last.number + 1, now))
+        self._unsaved = [each for each in dict.fromkeys(map(json.dumps, (*saved, self._filters))) if each not in own]
+        if all(each == self._filters for each in saved):
             return
-        stored = set().union(*(each.stored(map(self._mark, self.waiting)) for each in filtered.values()))
-        missing = sorted(self._before.of.keys() - now)
-        for name in missing:
-            with contextlib.suppress(NotFound), Dataset.open(self.config.resolve(name), read_only=True) as dataset:
-                stored |= dataset.stored(map(self._mark, self.waiting))
-        self._begun = [file for file in self.waiting if self._mark(file) in stored]
-        if self._begun and missing:
-            begun = f"an interrupted run has begun to divide {self._begun[0].name} among {', '.join(self._before.of)}"
-            raise self._missing(missing[0], begun)
+        with contextlib.ExitStack() as stack:
+            datasets = [*filtered.values()]
+            for name in sorted(last.of.keys() - now):
+                with contextlib.suppress(NotFound):
+                    opened = Dataset.open(self.config.resolve(name), read_only=True)
+                    datasets.append(stack.enter_context(opened))
+            stored = set().union(*(each.stored(map(self._mark, self.waiting)) for each in datasets))
+            divided = self._by_filters([file for file in self.waiting if self._mark(file) in stored], datasets)
+        self._begun = [(saved[at], files) for at, files in divided.items() if saved[at] != self._filters]
+        for filters, files in self._begun:
+            for missing in sorted(filters.of.keys() - now):
+                begun = f"an interrupted run has begun to divide {files[0].name} among {', '.join(filters.of)}"
+                raise self._missing(missing, begun)
 
     def _find_lacking(self) -> None:
         """Find datasets that lack known files; see `ondisk.pipeline.restored.lacking_of`."""
@@ -278,7 +291,7 @@ class Pipeline:
         """Yield the known files that a dataset has no mark of, and that were divided while it was in the pipeline."""
         stored = dataset.stored(map(self._mark, self._known))
         unmarked = [file for file in self._known if self._mark(file) not in stored]
-        for filters, files in self._by_filters(unmarked).items():
+        for filters, files in self._by_filters(unmarked, [self._errors]).items():
             of = self._saved[filters].of
             if name not in of:
                 continue
@@ -286,24 +299,24 @@ class Pipeline:
                 raise self._missing(missing, f"{files[0].name} must be divided again among {', '.join(of)}")
             yield from files
 
-    def _by_filters(self, files: Iterable[InputFile]) -> dict[int, list[InputFile]]:
-        """Return known files by the filters that divided them: a place in the list of all filters → files."""
+    def _by_filters(self, files: Iterable[InputFile], datasets: Sequence[Dataset]) -> dict[int, list[InputFile]]:
+        """Return files that datasets have by the filters that divided them: a place in the list of all → files."""
         rest, found = [*files], dict[int, list[InputFile]]()
         for at in reversed(range(1, len(self._saved))):
             marks = {file: Mark(self._divided_by(self._saved[at]), file.mark) for file in rest}
-            stored = self._errors.stored(marks.values())
+            stored = set().union(*(each.stored(marks.values()) for each in datasets))
             found[at] = [file for file in rest if marks[file] in stored]
             rest = [file for file in rest if marks[file] not in stored]
         found[0] = rest  # by the first filters; no mark says so
         return {at: found[at] for at in sorted(found) if found[at]}
 
     def _save_filters(self) -> None:
-        if self._filters != self._before:
-            mark = Mark(self._filters_of, json.dumps(self._filters))
-            self._errors.append_staged(
-                f"{self._own}{uuid4().hex}", [FinishedStage("", 0, dump(self._errors.config), mark)]
-            )
-            self._before = self._filters
+        if self._unsaved:
+            marks = [Mark(self._filters_of, each) for each in self._unsaved]
+            staged = [FinishedStage("", 0, dump(self._errors.config), mark) for mark in marks]
+            self._errors.append_staged(f"{self._own}{uuid4().hex}", staged)
+            self._unsaved.clear()
+        if self._filters not in self._saved:
             self._saved.append(self._filters)
 
     @property
@@ -360,15 +373,18 @@ class Pipeline:
         config = self.config
         last = len(config.datasets)
 
-        def record(transaction: Transaction, _: AppendResult) -> None:
+        def record(at: int, marked: Sequence[InputFile], transaction: Transaction, _: AppendResult) -> None:
+            marks = {Mark(self._filters_of, json.dumps(filters))}
             if filters.number > self._saved[0].number:
-                import_log.save(transaction, [Mark(self._divided_by(filters), file.mark) for file, _ in done])
-            self._save_notes(transaction)
+                marks |= {Mark(self._divided_by(filters), file.mark) for file in marked}
+            import_log.save(transaction, marks - import_log.known(transaction, marks))
+            if at == last:
+                self._save_notes(transaction)
 
         for at, dataset in enumerate(self._datasets[: last + 1]):
             if only not in (None, at):
                 continue
-            staged, files = [], {}
+            staged, marked, files = [], [], {}
             for file, answer in done:
                 mark = self._mark(file)
                 mine = next((each[1:] for each in answer["staged"] if each[0] == at), None)
@@ -377,12 +393,12 @@ class Pipeline:
                     files[mine[0]] = file
                 elif at == last:
                     staged.append(FinishedStage("", 0, dump(dataset.config), mark))
+                if mine is not None or at == last:
+                    marked.append(file)
             if staged:
                 # What was imported again was a duplicate before, too, or is one because it is there.
                 duplicates = self._duplicates(at, job, files) if only is None else None
-                result = dataset.append_staged(
-                    job, staged, duplicates=duplicates, record=record if at == last else None
-                )
+                result = dataset.append_staged(job, staged, duplicates=duplicates, record=partial(record, at, marked))
                 self.report.datasets[config.all[at]].extend(result)
                 if only is None and at != last:
                     note, stored = self._notes[config.all[at]], len(staged) - len(result.skipped)
@@ -391,7 +407,10 @@ class Pipeline:
     def _duplicates(
         self, at: int, job: str, files: dict[str, InputFile]
     ) -> Callable[[Iterator[tuple[str, Format, list[bytes]]]], None] | None:
-        """Return a function that stores the duplicates of a dataset, before the commit that skips them."""
+        """Return a function that stores the duplicates of a dataset, before the commit that skips them.
+
+        Their mark has a checksum of them: after a kill between the two commits, other data may be duplicates.
+        """
         name = self.config.duplicates
         if name is None:
             return None
@@ -402,9 +421,10 @@ class Pipeline:
             own, staged = f"{job}-{at}", []
             with open_directory(duplicates.path) as directory:
                 for stage_name, parts in groupby(found, key=itemgetter(0)):
-                    file = files[stage_name]
+                    file, checksum = files[stage_name], hashlib.sha256()
                     with Stage(directory, duplicates.config, own, stage_name) as stage:
                         for _, format, payloads in parts:
+                            checksum.update(b"".join(payloads))
                             mine = find(format.name)(duplicates.config)
                             batch = read_again(payloads, mine)
                             refuse_old(batch, duplicates.config)
@@ -412,7 +432,7 @@ class Pipeline:
                             refused = [(file.name, reason) for _, reason in batch.refused]
                             self.report.refusals += refused[: NAMED - len(self.report.refusals)]
                             stage.add(batch, mine)
-                        staged.append(stage.finish(Mark(source, file.mark)))
+                        staged.append(stage.finish(Mark(source, f"{checksum.hexdigest()} {file.mark}")))
             result.extend(duplicates.append_staged(own, staged))
 
         return store

@@ -307,8 +307,11 @@ class _Source:
         """Store what is new in a segment, which may be `growing`; return None if nothing is to be said of it."""
         try:
             file = self.queue.open_to_read(f"{number}.seg")
-        except FileNotFoundError:  # Beats has removed it meanwhile; the next import says what that means
-            return None
+        except FileNotFoundError:  # Beats has removed it meanwhile
+            if known is not None and known.size:
+                return None
+            lost = ", and" if known is None else "; what Beats wrote to it after the last import"
+            return AppendResult(notes=[f"it was removed while the import ran{lost} was not imported"])
         size = file.size()
         try:
             with _named(file):

@@ -130,7 +130,8 @@ def remove_acknowledged(access: Access) -> list[str]:
         with access.transaction("ack") as transaction:
             with access.current().index.snapshot() as snapshot:
                 segment = snapshot.segment_named(name)
-            if segment is None or not _is_removable(segment):
+            at = believed(access.directory)  # Beats may have begun again with this number
+            if segment is None or at is None or not _is_done(access, segment, at):
                 continue
             complete(access, segment)
             positions.begin_again(access.directory, name)
@@ -144,15 +145,15 @@ def _done_with(access: Access, at: State) -> list[str]:
     """Return the names of the segments that the index knows and the consumer does not need, in their order."""
     with access.current().index.snapshot() as snapshot:
         known = segment_rows.numbered_segments(snapshot, 0)
-    names = [known[number].name for number in sorted(known) if number < at.segment and _is_removable(known[number])]
-    if (last := known.get(at.segment)) is not None and has_gone(access.directory, last, at):
-        names.append(last.name)
-    return names
+    return [known[number].name for number in sorted(known) if _is_done(access, known[number], at)]
 
 
-def _is_removable(segment: Segment) -> bool:
-    """Return whether the index knows all data of a segment, and has them nowhere else."""
-    return not segment.has_unknown and segment.copies is Copies.NONE
+def _is_done(access: Access, segment: Segment, at: State) -> bool:
+    """Return whether the consumer does not need a segment, and the index knows all its data and has them only there."""
+    number = number_of(segment.name.removesuffix(".seg"))
+    if number is None or number > at.segment or segment.has_unknown or segment.copies is not Copies.NONE:
+        return False
+    return has_gone(access.directory, segment, at) or (number < at.segment and is_there(access, segment))
 
 
 def _stop(access: Access, through: Location) -> Stop:

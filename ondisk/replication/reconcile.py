@@ -209,11 +209,13 @@ class _Steps:
         Otherwise, if each datum has a checksum, the damaged ones are fetched one by one. Without checksums the segment
         is left.
 
+        Raises StateError if another process has changed the segment since it was looked up.
+
         Locks: the replica's writers' lock, also while the data of the segment are fetched.
         """
         access = self._access
         try:
-            with self._changing() as transaction:
+            with self._changing(segment) as transaction:
                 size = mend(access, transaction, segment, self._copies)
                 transaction.check_space()
                 transaction.commit()
@@ -221,7 +223,7 @@ class _Steps:
             self._result.bytes += size
         except (Unmended, SegmentCorrupt, SegmentMissing):
             if self._has_copies(segment):
-                with self._changing() as transaction:
+                with self._changing(segment) as transaction:
                     for seqs in _seqs_of(access, segment):
                         self._found.miss(seqs)
                     # `_fetch` counts all its data again, and only the damaged ones are to be counted.
@@ -241,7 +243,8 @@ class _Steps:
         """Return whether the source has all data of a segment, and a run that continues this one compares them."""
         assert self._begun.comparison is not None
         done, chunks = self._begun.comparison.done, _seqs_of(self._access, segment)
-        return not any(seqs[0] <= done or self._found.has(seqs, *_NO_COPY) for seqs in chunks)
+        last = self._at.last  # later data have come from a fix, or have numbers of the replica's own
+        return not any(seqs[0] <= done or seqs[-1] > last or self._found.has(seqs, *_NO_COPY) for seqs in chunks)
 
     def _remove(self, transaction: Transaction, segment: Segment) -> None:
         """Remove a segment and its data: nobody knows which are damaged. Its file goes to quarantine."""
@@ -347,11 +350,14 @@ class _Steps:
         self._now = self._replica.followed
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[Transaction]:
-        """Hold the lock and a transaction of the index, for the length of the block."""
+    def _changing(self, segment: Segment | None = None) -> Iterator[Transaction]:
+        """Hold the lock and a transaction of the index, for the length of the block, in which a segment is changed."""
         with self._access.transaction("replicate") as transaction:
             if source_rows.followed(transaction) != self._now:
                 raise self._busy()
+            if segment is not None and transaction.segments([segment.name]).get(segment.name) != segment:
+                message = f"{self._access.path}: {segment.name} was changed meanwhile, as by a fix or a repack"
+                raise StateError(message, hint="Run it again: it compares this segment again.")
             yield transaction
 
     def _busy(self) -> StateError:

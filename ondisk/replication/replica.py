@@ -299,9 +299,8 @@ class Replica(Closing):
                 missing = [each.seq for each in source_rows.differences(snapshot, UNREADABLE, last, _TOGETHER)]
             if not missing:
                 return
+            self._changes(now, 1)  # raises if the source is another one, or an earlier state of it was put back
             records = self._source.fetch(missing, max_bytes)
-            if records.token.dataset != now.uuid:
-                return  # the request for changes says why
             check_follows(records, now._replace(offset=last))
             after = now._replace(bytes_read=now.bytes_read + records.size)
             access = self.dataset._access

@@ -247,10 +247,24 @@ def test_of_an_archive_that_is_away_the_copies_of_earlier_points_are_kept(create
     assert (done.offline, done.problems) == (["last"], [])
     assert restored(target, done.point) == before
     shutil.move(tmp_path / "away", tmp_path / "dataset/.archive/last")
-    dataset.archive("2026/11-21.jsonl")
+    days(dataset, 3)
+    dataset.archive("2026/11-23.jsonl")
     shutil.move(tmp_path / "dataset/.archive/last", tmp_path / "away")
     done = dataset.backup(target)
-    assert [(each.segment, each.kept) for each in done.problems] == [(".archive/last/2026/11-21.jsonl", Kept.MISSING)]
+    assert [(each.segment, each.kept) for each in done.problems] == [(".archive/last/2026/11-23.jsonl", Kept.MISSING)]
+
+
+def test_of_a_segment_that_is_away_under_another_name_the_copy_of_the_last_point_is_kept(create, tmp_path):
+    dataset, target = create(**FIELDS), tmp_path / "backup"
+    days(dataset, 0, 1, 2)
+    dataset.backup(target, create=True)
+    dataset.archive("2026/11-20.jsonl")
+    before = content(dataset)
+    shutil.move(tmp_path / "dataset/.archive/last", tmp_path / "away")
+    for _ in range(2):
+        done = dataset.backup(target, keep=1)
+        assert (done.problems, done.copied) == ([], 0)
+        assert restored(target) == before
 
 
 def test_what_is_offline_in_every_point_stays_offline(create, tmp_path):
@@ -578,6 +592,24 @@ def test_numbers_that_an_older_state_gives_out_again_do_not_mix_up_the_copies(cr
         assert sql(again.path, "SELECT max(id) FROM segment") == [(2,)]
         assert restored(target, third) == content(again)
     assert restored(target, second) == expected
+
+
+def test_entries_of_another_history_are_not_those_of_a_copy_with_the_same_end(create, tmp_path):
+    """After an older point was restored, entries differ before the bytes whose checksum the index knows."""
+    dataset, target = create(**BLOB), tmp_path / "backup"
+    dataset.append([datum(0, format="blob")])
+    first = dataset.backup(target, create=True).point
+    same = [datum(2, value=number, format="blob") for number in range(80)]
+    dataset.append([datum(1, value=1, format="blob"), *same])
+    dataset.backup(target)
+    dataset.close()
+    shutil.rmtree(tmp_path / "dataset")
+    ondisk.restore(target, tmp_path / "dataset", first)
+    with ondisk.open(tmp_path / "dataset") as again:
+        again.append([datum(1, value=2, format="blob"), *same])
+        again.backup(target)
+        assert restored(target) == content(again)
+        assert again.backup(target).copied == 0
 
 
 def test_a_rebuilt_index_continues_the_backup(create, tmp_path):

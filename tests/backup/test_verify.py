@@ -77,6 +77,25 @@ def test_a_damaged_file_of_a_folder_is_named(create, tmp_path):
     assert [each.segment for each in listed.damage] == ["2026/11-20.blob"]
 
 
+def test_files_of_one_number_are_both_verified(create, tmp_path):
+    """After an older point was restored, another file gets the number of one that the backup has."""
+    dataset, target = create(format="blob", fields={"station": "text"}), tmp_path / "backup"
+    dataset.append([datum(0, format="blob")])
+    first = dataset.backup(target, create=True).point
+    dataset.append([datum(1, format="blob")])
+    dataset.backup(target)
+    dataset.close()
+    shutil.rmtree(tmp_path / "dataset")
+    ondisk.restore(target, tmp_path / "dataset", first)
+    before = {*target.rglob("000001.*")}
+    with ondisk.open(tmp_path / "dataset") as again:
+        again.append([datum(2, format="blob")])
+        again.backup(target)
+    (copy,) = {*target.rglob("000001.*")} - before
+    copy.write_bytes(bytes(copy.stat().st_size))
+    assert [len(each.damage) for each in points(target, verify=True)] == [0, 0, 1]
+
+
 def test_segments_that_are_not_whole_are_counted(create, tmp_path):
     dataset = create(fields={"station": "text"})
     dataset.append([datum(0), datum(24)])

@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from kit import crashes
@@ -23,6 +24,7 @@ from ondisk.errors import AlreadyExists, ArchiveOffline, LockError, NotFound, On
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.index import INDEX
 from ondisk.index.tide import TIDE
+from ondisk.maintenance import migrate
 from ondisk.maintenance.migrate import Migration
 from ondisk.maintenance.old_archives import Fault, Known, Summary, away, faults
 from ondisk.maintenance.states import State
@@ -510,6 +512,36 @@ def test_an_archive_that_is_left_out_becomes_a_dataset_beside(tmp_path: Path) ->
     assert not ondisk.migrate(path, leave_out=["2024"]).is_needed, "it is done"
 
 
+def test_a_fix_after_a_killed_migration_reads_nothing_of_an_archive_that_is_left_out(tmp_path: Path) -> None:
+    path = old("archived", tmp_path)
+    with crashes.killed_in(migrate, "_open_once"):
+        ondisk.migrate(path, leave_out=["2024"])
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+    here = [each for each in EXPECTED["archived"] if not each[2].startswith(".archive/2024/")]
+    assert unordered(answers(path)) == unordered(here)
+    ondisk.migrate(path, leave_out=["2024"])
+    assert len(answers(tmp_path / "archived-2024")) == 7
+
+
+def test_an_archive_is_not_left_out_if_a_fix_has_read_its_data_into_the_dataset(tmp_path: Path) -> None:
+    path = old("archived", tmp_path)
+    (path / ".archive/2024").rename(tmp_path / "2024")
+    ondisk.migrate(path, forget=["2024"])
+    (tmp_path / "2024").rename(path / ".archive/2024")
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+    refused(path, match="the dataset has segments in ", leave_out=["2024"])
+
+
+def test_a_migration_that_fails_moves_no_archive(tmp_path: Path) -> None:
+    path = old("archived", tmp_path)
+    with patch.object(migrate, "swap_in", side_effect=LockError("somebody reads")), pytest.raises(LockError):
+        ondisk.migrate(path, leave_out=["2024"])
+    assert not (tmp_path / "archived-2024").exists()
+    assert migrated(path, leave_out=["2024"]).done
+
+
 def test_an_archive_is_not_left_out_if_that_cannot_be(tmp_path: Path) -> None:
     path = old("archived", tmp_path)
     (tmp_path / "archived-2024").mkdir()
@@ -600,6 +632,24 @@ def test_a_killed_migration_leaves_the_old_state_or_the_new_and_the_next_one_fin
         shutil.rmtree(parent)
         call += EVERY
     assert call > 20
+
+
+def test_a_migration_that_was_killed_between_two_renames_is_finished_when_all_data_are_deleted(tmp_path: Path) -> None:
+    path = old("archived", tmp_path)
+    rename = migrate._rename
+
+    def killed(directory: Directory, name: str) -> None:
+        if (directory.path.name, name) == ("last", INDEX):
+            raise crashes.Killed
+        rename(directory, name)
+
+    with patch.object(migrate, "_rename", killed), pytest.raises(crashes.Killed):
+        ondisk.migrate(path)
+    with ondisk.open(path) as dataset:
+        dataset.delete("reftime: <=2026")
+        dataset.repack()
+    assert ondisk.migrate(path).unfinished == ["last"]
+    assert not [*path.glob(".archive/*/index.sqlite")]
 
 
 @pytest.mark.check

@@ -14,16 +14,21 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from cli.test_docs import CUT, SHAPES, is_of_type, section
+from kit.crashes import Killed
 from worlds import lose_index
 
 import ondisk
+from ondisk.dataset.append import AppendResult
+from ondisk.dataset.commit_staged import OnDuplicate, _Commit
 from ondisk.errors import ConfigError, LockError, StateError
 from ondisk.maintenance.states import State
 from ondisk.pipeline import pipeline
 from ondisk.pipeline.run import Pipeline
+from ondisk.staging.bulk_insert import Incoming
 from ondisk.workers import work
 from ondisk.workers.work import imports
 from pipeline.world import CONFIG, DATASET, ENVIRONMENT, KEPT, create, line, put, run
@@ -318,6 +323,26 @@ def test_a_run_that_was_killed_is_continued_by_the_next(place: Path, moment: int
             duplicates=[line(1, note="low"), line(11, note="high")],
         )
     assert (report.found, report.known, report.imported) == (3, 2, 0)
+
+
+def test_a_duplicate_is_in_a_dataset_also_if_other_data_come_between_a_kill_and_the_next_run(place: Path) -> None:
+    put(place, "b", line(1))
+    put(place, "c", line(1, note="c"), line(2, note="c"))
+    store = _Commit._store
+
+    def killed(self: _Commit, incoming: Incoming, on_duplicate: OnDuplicate) -> AppendResult:
+        result = store(self, incoming, on_duplicate)
+        if result.duplicates:  # they are stored, and the commit that skips them is not
+            raise Killed
+        return result
+
+    with pytest.raises(Killed), patch.object(_Commit, "_store", killed):
+        pipeline(place / "pipeline.toml")
+    put(place, "a", line(2))
+    for _ in range(2):
+        pipeline(place / "pipeline.toml")
+        duplicates = [line(1, note="c"), line(1, note="c"), line(2, note="c")]
+        assert held(place) == holding(low=[line(1), line(2)], duplicates=duplicates)
 
 
 @pytest.fixture

@@ -247,6 +247,26 @@ def test_it_gets_them_by_the_filters_of_then(place: Path) -> None:
     assert (held(place, "low"), held(place, "high")) == before
 
 
+@pytest.mark.parametrize("how", ["restored", "created again"])
+def test_the_dataset_for_errors_gets_its_data_by_the_filters_of_then(place: Path, how: str) -> None:
+    with ondisk.open(place / "error") as errors:
+        errors.backup(place / "errors", create=True)
+    change_config(place / "low", "<=10", "<2")
+    imported(place, d=[line(1, 7), line(5, 7)])
+    before = held(place)
+    assert before[line(5, 7)] == 1
+    change_config(place / "low", "<2", "<=10")
+    if how == "restored":
+        shutil.rmtree(place / "error")
+        ondisk.restore(place / "errors", place / "error")
+    else:
+        create_again(place, "error")
+    put(place, "0.jsonl", line(6, 7))
+    for _ in range(2):
+        pipeline(place / "pipeline.toml")
+        assert held(place) == before + Counter([line(6, 7)])
+
+
 def test_a_dataset_that_had_a_part_of_its_files_may_not_be_missing(place: Path) -> None:
     (place / "pipeline.toml").write_text(CONFIG.replace(', "high"', ""))
     restore(place)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk.errors import InvalidInput, NotFound, StateError
+from ondisk.queue.append_queue import _Source
 
 CONFIG = {"format": "seg", "step": "monthly", "fields": {"number": "integer"}}
 KINDS = pytest.mark.parametrize(("version", "options"), [(1, 0), (2, 0), (2, LZ4)])
@@ -184,6 +185,27 @@ def test_segments_that_beats_removed_before_they_were_imported_are_named(dataset
     assert run(dataset, queue.path)[2] == [
         "0.seg was removed; what Beats wrote to it after the last import was not imported",
         "segments 1 to 2 were removed before the import",
+    ]
+    assert run(dataset, queue.path) == ({}, {}, [])
+
+
+def test_segments_that_beats_removes_while_an_import_runs_are_named(dataset, queue, monkeypatch):
+    publish(queue, *range(5))
+    run(dataset, queue.path)
+    publish(queue, *range(5, 60))
+    append = _Source.append_segment
+
+    def append_later(*arguments, **options):
+        if queue._unsent:
+            queue.acknowledge(60)
+        return append(*arguments, **options)
+
+    monkeypatch.setattr(_Source, "append_segment", append_later)
+    counts, _, notes = run(dataset, queue.path)
+    assert [*counts] == ["4.seg"]
+    assert notes == [
+        "0.seg: it was removed while the import ran; what Beats wrote to it after the last import was not imported",
+        *(f"{number}.seg: it was removed while the import ran, and was not imported" for number in (1, 2, 3)),
     ]
     assert run(dataset, queue.path) == ({}, {}, [])
 

@@ -16,7 +16,8 @@ import ondisk
 from ondisk import Datum
 from ondisk.errors import DatumNotFound, FrameCorrupt, InvalidInput, NeedsCheck, ReadOnly, StateError
 from ondisk.formats.diskqueue.state import State
-from ondisk.queue import Acknowledged, Consumer, acknowledge, state_file
+from ondisk.queue import Acknowledged, Consumer, acknowledge, consumer, state_file
+from ondisk.queue.adopt import adopt
 
 CONFIG = {"format": "seg", "step": "sequence", "segment_size": 2000, "fields": {"number": "integer"}}
 START = datetime(2026, 11, 20, tzinfo=UTC)
@@ -342,3 +343,29 @@ def test_acknowledged_data_leave_the_index_with_their_segment(queue):
     assert dataset.check().is_clean
     with access_to(dataset.path) as access, access.current().index.snapshot() as snapshot:
         assert snapshot.dataset()["lost"] == 0
+
+
+@pytest.mark.parametrize("is_fixed", [True, False])
+def test_segments_with_which_beats_begins_again_meanwhile_are_not_removed(tmp_path, monkeypatch, is_fixed):
+    queue = Beats(tmp_path / "queue", 120, 1, 0)
+    queue.publish(*map(event, range(4)))
+    adopt(queue.path, {"fields": {"number": "integer"}})
+    queue.acknowledge(3)
+    real = consumer._done_with
+
+    def done_with(*arguments):
+        names = real(*arguments)
+        queue.acknowledge(1)
+        queue.stop()
+        Beats(queue.path, 120, 1, 0).publish(*map(event, range(100, 103)))
+        if is_fixed:
+            with ondisk.open(queue.path) as dataset:
+                dataset.fix()
+        return names
+
+    monkeypatch.setattr(consumer, "_done_with", done_with)
+    with access_to(queue.path) as access:
+        assert consumer.remove_acknowledged(access) == []
+    with ondisk.open(queue.path) as dataset:
+        dataset.fix()
+        assert sorted(each.metadata["number"] for each in dataset.query()) == [100, 101, 102]

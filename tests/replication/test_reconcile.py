@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from replicas import replica_of, rot
@@ -19,7 +20,7 @@ from ondisk.index.changes import OWN
 from ondisk.replication.compare import Verified, verify
 from ondisk.replication.feed import Kind
 from ondisk.replication.mend import heal
-from ondisk.replication.reconcile import Reconciled, reconcile
+from ondisk.replication.reconcile import Reconciled, _Steps, reconcile
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import PathSource
 from ondisk.replication.source_rows import Comparison, Mode, differences, follow, followed, set_apart
@@ -646,6 +647,29 @@ def test_another_file_with_data_that_only_the_replica_has_is_left_to_a_fix(sourc
     mend(path, source.path)
     with Replica.open(path, source.path) as replica:
         replica.pull()
+
+
+@pytest.mark.parametrize("repacks", [False, True])
+def test_a_segment_that_a_fix_or_a_repack_changes_meanwhile_is_left_to_the_next_run(source, path, monkeypatch, repacks):
+    source.append([datum(1, 2, "2.5"), datum(1, 1, "1.5")])
+    pull(path, source.path)
+    changed = (path / FIRST).read_bytes().replace(b'"2.5"', b'"9.5"')
+    (path / FIRST).write_bytes(changed + b'{"reftime": "2026-11-01T05:00:00Z", "a": 5, "text": "only here"}\n')
+    real = _Steps._mend
+
+    def mend_later(*arguments: Any) -> None:
+        with ondisk.open(path) as replica:
+            replica.fix()
+            if repacks:
+                replica.repack()
+        real(*arguments)
+
+    monkeypatch.setattr(_Steps, "_mend", mend_later)
+    with pytest.raises(StateError, match=f"{FIRST} was changed meanwhile"):
+        reconciled(path, source.path)
+    monkeypatch.undo()
+    assert reconciled(path, source.path).extra == 1
+    assert (content(path) - content(source.path)).total() == 1
 
 
 def test_a_changed_segment_with_data_that_only_the_replica_has_is_proven_or_left(source, path):

@@ -285,6 +285,25 @@ def test_a_source_restored_from_an_old_backup_is_noticed(source, path, tmp_path)
             again.append([datum(day, 7) for day in range(3, 9)])
 
 
+def test_a_source_restored_from_an_old_backup_sends_nothing_in_place_of_unreadable_data(source, path, tmp_path):
+    source.append([datum(1, 1)])
+    source.close()
+    shutil.copytree(source.path, tmp_path / "backup")
+    with ondisk.open(source.path) as again:
+        again.append([datum(2, 1)])
+    (source.path / SECOND).unlink()
+    with Replica.create(path, source.path) as replica:
+        assert replica.pull().missing == 1
+    shutil.rmtree(source.path)
+    (tmp_path / "backup").rename(source.path)
+    with ondisk.open(source.path) as again:
+        again.append([datum(2, 7)])
+    with Replica.open(path, source.path) as replica:
+        with pytest.raises(TokenForeign):
+            replica.pull()
+        assert replica.dataset.count() == 1
+
+
 def test_another_dataset_in_the_place_of_the_source_is_noticed(source, path, create):
     source.append([datum(1, 1)])
     pull(path, source)
