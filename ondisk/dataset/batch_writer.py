@@ -84,7 +84,7 @@ class BatchWriter:
         if segment is None:
             self._check_mounted(name)
         elif not self._exists(segment, format):
-            if not transaction.forget_if_empty(segment, interval):
+            if not transaction.forget_if_empty(segment):
                 raise self._missing(f"the segment {name} is in the index, but not on disk")
             segment = None  # its data and its file were deleted: create it again
         end, committed = (None, None) if segment is None else (segment.end, segment.committed(format.mutable))

@@ -178,10 +178,9 @@ class Transaction(AtomicChange):
         """Set the offsets of data that stay in their segment: (offset, seq)."""
         self._execute_many("UPDATE datum SET offset = ? WHERE seq = ?", offsets)
 
-    def forget_if_empty(self, segment: Segment, interval: Interval) -> bool:
-        """Remove a segment without data in an interval from the index; return whether it had none."""
-        sql = "SELECT 1 FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ? LIMIT 1"
-        if self._rows(sql, (interval.begin, interval.end, segment.id)):
+    def forget_if_empty(self, segment: Segment) -> bool:
+        """Remove a segment without data from the index; return whether it had none."""
+        if self._rows(f"{self._seqs_of(segment)} LIMIT 1", (segment.id,)):
             return False
         self.supersede(segment)
         return True

@@ -291,10 +291,8 @@ def _merged_with(access: Access, transaction: Transaction, name: str) -> Segment
         AlreadyExists: a file has this name that the index does not know.
     """
     there = transaction.segments([name]).get(name)
-    if there is not None and access.directory.stat(name) is None:
-        interval = access.ask(segment_rows.interval_of, there)
-        if transaction.forget_if_empty(there, interval):
-            there = None
+    if there is not None and access.directory.stat(name) is None and transaction.forget_if_empty(there):
+        there = None
     if there is None and access.directory.stat(name) is not None:
         hint = f"Move it away, or read it into the index with {command('fix', access.path, '--yes')}."
         raise AlreadyExists(f"{access.path / name} exists, but the index does not know it", hint=hint)

@@ -85,7 +85,7 @@ class Subject(NamedTuple):
 
     @property
     def span(self) -> Interval:
-        """The interval to save: that of the name; in a sequence, that of the data, which is empty at first."""
+        """The interval to save, which grows with the data: that of the name; in a sequence, it is empty at first."""
         return NOTHING if self.interval == ALWAYS else self.interval
 
     def segment(self) -> Segment:
@@ -202,13 +202,11 @@ class Comparison:
         """Give data their rows. Of those in one segment with the same unique values, the last one counts."""
         if not found.offsets:
             return
-        subject, transaction = self.subject, self.subject.transaction
+        transaction = self.subject.transaction
         reftimes, offsets, sizes, metadata = found.reftimes, found.offsets, found.sizes, found.metadata
-        if subject.interval == ALWAYS:
-            self.span |= Interval.around(reftimes)
+        self.span |= Interval.around(reftimes)  # also of other times than its name says
         if self.compared.copied is not None:
             return
-        is_outside = self._is_outside(found)
         here = known_offsets(offsets[0], offsets[-1] + 1)
         if here:
             is_new = [offset not in here for offset in offsets]
@@ -216,8 +214,6 @@ class Comparison:
             metadata = [*compress(metadata, is_new)]
             if not offsets:
                 return
-        if is_outside:
-            subject.access.current().index.outside = None  # a search by time does not find these data
         fields = transaction.columns(metadata)
         if self._aside is not None:
             self._aside.find(offsets, reftimes, sizes, *fields)

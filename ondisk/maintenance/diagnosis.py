@@ -269,14 +269,14 @@ def misnamed(known: Known, interval: Interval | None, at: Circumstances, seen: S
     if interval is None:
         was = "" if at.built_for is None else f'; to restore it, write step = "{at.built_for}" into dataset.toml'
         yield f"its name does not fit the step {at.step}{was}"
-    elif known.interval not in (None, interval):
-        yield "its interval in the index is not that of its name"
     elif (
         seen not in OTHER_BYTES
         and known.rows.count
         and (known.rows.begin not in interval or known.rows.end not in interval)
     ):
         yield "it has data of other times than its name says"
+    elif known.interval is not None and known.interval | interval != known.interval:
+        yield "its interval in the index is not that of its name"
 
 
 def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circumstances, start: int) -> Iterator[str]:

@@ -250,7 +250,7 @@ def test_a_segment_without_data_is_forgotten_with_its_blocks(index):
         for segment in (PACKED, other):
             transaction.save_segment(segment, DAY_ONE)
             transaction.save_blocks(segment, [Block(12, 19, 30), Block(100, 49, 20)])
-        assert transaction.forget_if_empty(PACKED, DAY_ONE)
+        assert transaction.forget_if_empty(PACKED)
         assert transaction.segments([PACKED.name, other.name]) == {other.name: other}
         transaction.commit()
     assert blocks(index) == [(3, 12, 19, 30), (3, 100, 49, 20)]
@@ -261,7 +261,7 @@ def test_a_segment_with_data_is_not_forgotten_and_keeps_its_blocks(index):
         transaction.save_segment(PACKED, DAY_ONE)
         transaction.save_blocks(PACKED, [Block(12, 19, 30)])
         transaction.insert([transaction.take_seqs(1), [0], [PACKED.id], [12], [10], [1], [0]])
-        assert not transaction.forget_if_empty(PACKED, DAY_ONE)
+        assert not transaction.forget_if_empty(PACKED)
         assert transaction.segments([PACKED.name]) == {PACKED.name: PACKED}
         transaction.commit()
     assert blocks(index) == [(2, 12, 19, 30)]

@@ -478,6 +478,21 @@ def test_a_segment_that_has_data_of_other_times_is_not_moved_without_them(make):
     assert dataset.summary() == before
 
 
+def test_nothing_is_merged_into_a_segment_that_is_missing_with_its_data_of_other_times(make):
+    dataset = make()
+    name = segment(dataset)
+    dataset.archive(name)
+    (dataset.path / LAST / name).rename(there := dataset.path / LAST / "2026" / f"12-10.{name.rpartition('.')[2]}")
+    dataset.fix()
+    there.rename(aside := dataset.path.with_name("aside"))
+    name = there.relative_to(dataset.path / LAST).as_posix()
+    dataset.append([one(dataset, 20 * 24, 9)])
+    with pytest.raises(StateError, match="MISSING"):
+        dataset.archive(name)
+    aside.rename(there)
+    assert dataset.summary().count == 49
+
+
 @pytest.mark.parametrize("direction", ["archive", "unarchive"])
 def test_nothing_is_merged_into_a_segment_that_is_damaged_or_missing(make, direction):
     dataset = make()

@@ -476,6 +476,38 @@ def test_a_segment_whose_span_is_damaged_is_left_alone(world: World, sql: str) -
     assert set(world.states(world.check()).values()) == {"CORRUPTED"}
 
 
+def test_a_segment_with_data_of_other_times_is_forgotten_with_them_also_by_who_fixed_before_it_was_there(
+    world: World,
+) -> None:
+    with ondisk.open(world.path) as dataset:
+        world.file(B).unlink()
+        assert done(dataset.fix(), B).lost == 2
+        world.file(A).rename(world.file(C))
+        world.fix()
+        world.file(C).unlink()
+        assert done(dataset.fix(), C).lost == 4
+    assert world.states(world.check()) == {}
+
+
+def test_nothing_is_appended_to_a_segment_that_is_gone_with_its_data_of_other_times(world: World) -> None:
+    world.file(A).rename(world.file(C))
+    world.fix()
+    world.file(C).rename(world.path / "away")
+    refused = world.opened(lambda dataset: dataset.append([world.kind.datum(20)]).refusals)
+    assert [reason for _, reason in refused if "is in the index, but not on disk" in reason]
+    (world.path / "away").rename(world.file(C))
+    assert world.content() == "0123"
+
+
+def test_data_of_other_times_than_the_name_of_their_segment_are_deleted_by_location(world: World) -> None:
+    world.file(A).rename(world.file(C))
+    world.fix()
+    with ondisk.open(world.path) as dataset:
+        found = [datum.location for datum in dataset.query()]
+        assert dataset.delete(each for each in found if each.segment == world.name(C)) == 4
+    assert world.states(world.check()) == {C: "DELETED"}
+
+
 @pytest.mark.parametrize("sql", ["DELETE FROM block", "UPDATE block SET position = position - 1"])
 def test_damaged_places_of_blocks_are_found_and_healed(tmp_path: Path, sql: str) -> None:
     world = World.make(tmp_path / "dataset", LZ4)
