@@ -535,7 +535,7 @@ class Dataset(Queryable):
         """Delete the data that match, or the data at locations; `""` matches all. Return how many there were.
 
         Durability: one commit: all of it is deleted, or nothing. The bytes stay until a repack. On a disk that is too
-            full for one commit, the data are deleted in several.
+            full for one commit, the data are deleted in several; DiskFull says how many if one of these fails.
         Locks: the writers' lock.
         """
         from ondisk.dataset.delete import delete

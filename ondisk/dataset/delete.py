@@ -9,7 +9,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.append import insert, iterated
 from ondisk.dataset.query import Query
 from ondisk.datum import INTEGER_MAX, Location
-from ondisk.errors import DiskFull, InvalidInput
+from ondisk.errors import DiskFull, InvalidInput, counted
 from ondisk.formats import Batch, Format
 from ondisk.index.transaction import Transaction
 from ondisk.matcher import Expression
@@ -29,8 +29,7 @@ def delete(access: Access, what: str | Expression | Iterable[Location]) -> int:
             if deleted := chosen(transaction, None):
                 transaction.commit()
     except DiskFull:
-        if not (deleted := _delete_in_steps(access, chosen)):
-            raise
+        deleted = _delete_in_steps(access, chosen)
     return deleted
 
 
@@ -39,18 +38,23 @@ def _delete_in_steps(access: Access, chosen: _Chosen) -> int:
 
     A commit needs space for every page of the index that it changes. The bigger ones fail on a full disk; what they
     tried is undone.
+
+    Raises:
+        DiskFull: not all of them could be deleted; `error.context["deleted"]` says how many were.
     """
     deleted, some = 0, _SOME
-    while some:
+    while True:
         try:
             with access.transaction("delete") as transaction:
                 if not (count := chosen(transaction, some)):
-                    break
+                    return deleted
                 transaction.commit()
             deleted += count
-        except DiskFull:
+        except DiskFull as error:
             some //= 4
-    return deleted
+            if not some:
+                done = f"{counted(deleted, 'datum', 'was')} deleted, the others were not"
+                raise DiskFull(f"{error.message}; {done}", hint=error.hint, **error.context, deleted=deleted) from error
 
 
 def _matching(access: Access, match: str | Expression) -> _Chosen:

@@ -6,7 +6,8 @@ import pytest
 
 import ondisk
 from ondisk import Datum, Location
-from ondisk.errors import InvalidInput, MatchError
+from ondisk.dataset import delete as delete_module
+from ondisk.errors import DatumNotFound, DiskFull, InvalidInput, MatchError
 from ondisk.index.transaction import Transaction
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -117,6 +118,24 @@ def test_an_error_before_the_commit_deletes_nothing(dataset, monkeypatch):
                 dataset.delete(what)
     assert len(numbers(dataset)) == 10
     assert dataset.delete(locations) == 10
+
+
+@pytest.mark.parametrize("commits", [0, 2])
+def test_on_a_full_disk_a_delete_of_a_part_raises_and_says_how_many(dataset, monkeypatch, commits):
+    commit, tried = Transaction.commit, iter([False, *[True] * commits])
+
+    def full(self):
+        if not next(tried, False):
+            raise DiskFull("no space left", hint="Make space.")
+        commit(self)
+
+    monkeypatch.setattr(delete_module, "_SOME", 4)
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "commit", full)
+        with pytest.raises(DiskFull, match=f"{4 * commits} data were deleted, the others were not") as caught:
+            dataset.delete("")
+    assert (caught.value.context["deleted"], caught.value.hint) == (4 * commits, "Make space.")
+    assert len(numbers(dataset)) == 10 - 4 * commits
 
 
 def test_readers_that_began_before_see_what_was_deleted(dataset):
