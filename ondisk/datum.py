@@ -27,8 +27,17 @@ CONTENT = "data."
 NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 
 
-class Location(NamedTuple):
+class _Location(NamedTuple):
+    segment: str
+    offset: int
+    size: int
+
+
+class Location(_Location):
     """The location of a stored datum.
+
+    That of a datum that was read is valid until a repack or a move writes its segment again: another datum may be there
+    then. One that you make yourself is that of any datum there.
 
     Attributes:
         segment: name of the segment, relative to the dataset, for example `2026/11-20.vm2`.
@@ -36,9 +45,14 @@ class Location(NamedTuple):
         size: length of the datum, bytes.
     """
 
-    segment: str
-    offset: int
-    size: int
+    generation: int | None = None  # of the segment when the datum was read; it is no part of the tuple
+
+    @classmethod
+    def of(cls, segment: str, row: tuple[Any, ...]) -> Location:
+        """Return the location of a datum that was read; its row has generation, offset and size at [1:4]."""
+        location = cls(segment, row[2], row[3])
+        location.generation = row[1]
+        return location
 
     def __str__(self) -> str:
         return f"{self.segment}, offset {self.offset}"
@@ -60,8 +74,8 @@ class Datum:
         InvalidInput: reftime is not a datetime or has no time zone, or metadata is not a mapping.
     """
 
-    # `_place` is the row of the index, with offset and size at [2] and [3]. Few callers read the location of a datum,
-    # so it is created only then. `_dataset` is set only where several datasets are read as one.
+    # `_place` is the row of the index, as for `Location.of`. Few callers read the location of a datum, so it is created
+    # only then. `_dataset` is set only where several datasets are read as one.
     __slots__ = ("_dataset", "_place", "_segment", "data", "metadata", "reftime")
 
     reftime: datetime
@@ -86,7 +100,7 @@ class Datum:
     def stored(
         cls, reftime: datetime, metadata: Mapping[str, Any], data: Any, segment: str, place: tuple[Any, ...]
     ) -> Datum:
-        """Return a datum that a dataset read, without checking it again; `place` has offset, size at [2], [3]."""
+        """Return a datum that a dataset read, without checking it again; `place` is as for `Location.of`."""
         datum = cls.__new__(cls)
         datum.reftime = reftime
         datum.metadata = metadata
@@ -97,7 +111,7 @@ class Datum:
 
     @property
     def location(self) -> Location | None:
-        return None if self._segment is None else Location(self._segment, self._place[2], self._place[3])
+        return None if self._segment is None else Location.of(self._segment, self._place)
 
     @property
     def dataset(self) -> str | None:
@@ -132,7 +146,7 @@ def _unpickle(
 ) -> Datum:
     datum = Datum(reftime, metadata, data)
     if location is not None:
-        place = (None, None, location.offset, location.size)
+        place = (None, location.generation, location.offset, location.size)
         datum = Datum.stored(datum.reftime, metadata, data, location.segment, place)
     return datum if dataset is None else datum.read_from(dataset)
 

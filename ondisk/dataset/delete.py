@@ -64,18 +64,18 @@ def _matching(access: Access, match: str | Expression) -> _Chosen:
 
 
 def _located(locations: Iterable[object]) -> _Chosen:
-    places: dict[str, list[tuple[int, int]]] = {}
+    places: dict[tuple[str, int | None], list[tuple[int, int]]] = {}
     for each in iterated(locations, "delete takes a match or locations"):
         if not isinstance(each, Location):
             hint = "Pass a match expression, or locations of data: datum.location."
             raise InvalidInput(f"delete takes a match or locations, not {each!r:.80}", hint=hint)
         if 0 <= each.offset <= INTEGER_MAX and 0 <= each.size <= INTEGER_MAX:  # no datum is elsewhere
-            places.setdefault(each.segment, []).append((each.offset, each.size))
+            places.setdefault((each.segment, each.generation), []).append((each.offset, each.size))
 
     def delete_some(transaction: Transaction, limit: int | None) -> int:
         deleted = 0
-        for name, some in places.items():
-            deleted += transaction.delete_at(name, some, None if limit is None else limit - deleted)
+        for (name, generation), some in places.items():
+            deleted += transaction.delete_at(name, some, None if limit is None else limit - deleted, generation)
         return deleted
 
     return delete_some

@@ -286,6 +286,8 @@ class DatasetReader:
 
     def _at(self, snapshot: Snapshot, location: Location) -> tuple[Segment, Row, bytes]:
         segment = snapshot.segment_named(location.segment)
+        if segment is not None and location.generation not in (None, segment.id):
+            segment = None  # at its offset is another datum, if any
         if segment is not None and self._format(segment.format).is_dir:
             is_place = 0 <= location.offset < segment.end.length and 0 <= location.size <= INTEGER_MAX
             row = snapshot.row_at(segment, location.offset, location.size) if is_place else None
@@ -363,7 +365,7 @@ class DatasetReader:
             yield from self._readable(snapshot, run[half:], read, on_damage)
 
     def _location(self, snapshot: Snapshot, row: Row) -> Location:
-        return Location(snapshot.segment(row[1]).name, row[2], row[3])
+        return Location.of(snapshot.segment(row[1]).name, row)
 
     def _one(
         self, segment: Segment, metadata: Mapping[str, Any], row: Row, payload: bytes, known: Callable[[], Committed]
@@ -404,7 +406,7 @@ class DatasetReader:
         return loaded
 
     def _located(self, error: FrameCorrupt, segment: Segment, row: Row) -> FrameCorrupt:
-        location = Location(segment.name, row[2], row[3])
+        location = Location.of(segment.name, row)
         hint = restore_or_salvage(self._directory, segment.name)
         return FrameCorrupt(f"{location}: {error.message}", hint=hint, location=location)
 

@@ -511,16 +511,23 @@ class Transaction(AtomicChange):
         finally:
             stored.clear()
 
-    def delete_at(self, segment: str, places: Iterable[tuple[int, int]], limit: int | None = None) -> int:
-        """Delete the data at some places (offset, size) of a segment, or up to `limit` of them; return how many."""
+    def delete_at(
+        self, segment: str, places: Iterable[tuple[int, int]], limit: int | None = None, generation: int | None = None
+    ) -> int:
+        """Delete the data at some places (offset, size) of a segment, or up to `limit` of them; return how many.
+
+        Args:
+            generation: of the segment: it has other data at these places if it has another one now; None for any.
+        """
         self._execute("CREATE TEMP TABLE place (start INTEGER, length INTEGER, PRIMARY KEY (start, length))")
         known = (place for place in places if all(0 <= number < 2**63 for number in place))
         self._execute_many("INSERT OR IGNORE INTO place VALUES (?, ?)", known)
         sql = (
             'SELECT seq FROM segment JOIN datum ON reftime >= "begin" AND reftime < "end" AND segment = segment.id'
-            " JOIN place ON place.start = offset AND place.length = datum.size WHERE segment.name = ?"
+            " JOIN place ON place.start = offset AND place.length = datum.size"
+            " WHERE segment.name = ? AND segment.id = ifnull(?, segment.id)"
         )
-        deleted = self._delete(sql, (segment,), limit)
+        deleted = self._delete(sql, (segment, generation), limit)
         self._execute("DROP TABLE place")
         return deleted
 

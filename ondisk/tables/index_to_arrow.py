@@ -255,6 +255,5 @@ def _decoded(
     try:
         return column.make(data)
     except InvalidInput as error:
-        _, _, offset, size = places[error.context["position"]]
-        location = Location(segment.name, offset, size)
+        location = Location.of(segment.name, places[error.context["position"]])
         raise InvalidInput(f"{location}: {error.message}", hint=error.hint, location=location) from None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+from copy import copy
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -69,6 +71,20 @@ def test_data_are_deleted_by_their_locations(dataset):
 def test_a_location_counts_once_however_often_it_is_given(dataset):
     location = next(dataset.query()).location
     assert dataset.delete([location, location, Location(*[location.segment, location.offset, location.size])]) == 1
+
+
+@pytest.mark.parametrize("copied", [lambda each: each, copy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_after_a_repack_a_location_is_not_that_of_the_datum_that_is_there_now(dataset, copied):
+    """The data are of one size, so that each is where another one was."""
+    located = copied([*dataset.query()][1]).location
+    location = copied(located)
+    dataset.delete("station:0; reftime:=2026-11-20")
+    dataset.repack()
+    with pytest.raises(DatumNotFound, match="no datum is at"):
+        dataset.read(location)
+    assert dataset.delete([location]) == 0
+    assert numbers(dataset) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert dataset.read(Location(*location)).data["n"] == 2
 
 
 @pytest.mark.parametrize("place", [(0, 5), (1, 10), (-5, 10), (10**9, 1), (2**70, 1), (0, 2**70), (-(2**70), 1)])
