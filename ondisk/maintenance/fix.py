@@ -207,19 +207,24 @@ def _restore_sums(access: Access) -> None:
 def _unaccounted(access: Access, report: Report) -> Iterator[Done]:
     """Count as lost what the newest index had recorded, and was not found again after an older one was put back.
 
-    Not while anything may still be found: in a damaged segment, or in a segment or a folder that is away.
+    Not while anything may still be found: in a damaged segment, or in a segment or a folder that is away. What
+    is offline may stay so for years.
     """
-    lost = access.ask(segment_rows.unaccounted)
+    lost, away = access.ask(segment_rows.unaccounted), closed(access.directory)
     is_open = report.needs_check or any(
         State.CORRUPTED in each.state or (State.MISSING in each.state and each.action is None) for each in report
     )
-    if not lost or is_open or closed(access.directory):
+    if not lost or is_open or not all(each.is_offline for each in away.values()):
         return
     with access.transaction("fix") as transaction:
+        if not (lost := access.ask(segment_rows.unaccounted)):  # another fix has counted them
+            return
         transaction.account_for()
         transaction.count_lost(lost)
         transaction.commit()
     reason = f"an older index was restored; up to {counted(lost, 'later change', 'is')} lost (data or deletions)"
+    if away:
+        reason += f", or in {', '.join(away)}: offline"
     yield Done(INDEX, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost)
 
 

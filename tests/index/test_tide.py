@@ -22,6 +22,7 @@ from ondisk.index import INDEX
 from ondisk.index.import_log import Mark as Done
 from ondisk.index.import_log import save
 from ondisk.index.tide import TIDE, TideMark, announce, read
+from ondisk.maintenance import fix as fix_module
 from ondisk.maintenance.maintain import maintain
 from ondisk.step import DAY
 
@@ -384,6 +385,38 @@ def test_maintain_alone_has_every_datum_again(path):
     assert result.error is None
     assert result.left.is_clean
     check_all(path, range(300))
+
+
+def test_what_an_older_index_lacks_and_no_file_has_counts_once_also_if_two_fixes_find_it(path, monkeypatch):
+    old, third = copied(path), path / "2026/11-22.jsonl"
+    append(path, 48, 53)
+    put_back(old, path, "mv without log")
+    third.unlink()
+    closed, others = fix_module.closed, iter([fix])
+
+    def another_fix_first(directory):
+        for other in others:
+            other(path)
+        return closed(directory)
+
+    monkeypatch.setattr(fix_module, "closed", another_fix_first)
+    fix(path)
+    with ondisk.open(path) as dataset:
+        assert dataset.info()["lost"] == 5
+
+
+def test_what_an_older_index_lacks_and_no_file_has_is_lost_also_while_an_archive_is_offline(path):
+    with ondisk.open(path) as dataset:
+        dataset.archive("2026/11-20.jsonl")
+        dataset.rename_archive("last", "2024")
+        dataset.set_offline("2024")
+    old, third = copied(path), path / "2026/11-22.jsonl"
+    append(path, 48, 53)
+    put_back(old, path, "mv without log")
+    third.unlink()
+    report = fix(path)
+    assert report.lost == 5
+    assert "up to 5 later changes are lost (data or deletions), or in .archive/2024/: offline" in str([*report])
 
 
 @pytest.mark.parametrize("unique", [["reftime", "station"], []])
