@@ -512,6 +512,31 @@ def test_nothing_is_merged_into_a_segment_that_is_damaged_or_missing(make, direc
     assert (dataset.path / LAST / name).exists()
 
 
+@pytest.mark.parametrize("direction", ["archive", "unarchive"])
+def test_nothing_is_merged_into_a_file_with_data_that_the_index_may_not_know(make, direction):
+    dataset = make(data=[(0, 1), (3, 1)])
+    if dataset.config.format == "blob":
+        pytest.skip("a merge of folders keeps all files")
+    name = segment(dataset)
+    stranger = dataset.path.with_name("stranger")
+    (dataset.path / name).rename(stranger)
+    dataset.fix()
+    dataset.append([one(dataset, 6, 1)])
+    dataset.archive(name)
+    there = dataset.path / (f"{LAST}/{name}" if direction == "archive" else name)
+    if direction == "archive":
+        dataset.append([one(dataset, 9, 1)])
+        spoil(dataset.path, f"UPDATE segment SET unread = {Mark.HAS_UNKNOWN:d} WHERE name = '{LAST}/{name}'")
+    else:
+        stranger.rename(there)
+        dataset.append([one(dataset, 9, 1)])
+    with pytest.raises(StateError, match="cannot be merged: it is UNALIGNED"):
+        getattr(dataset, direction)(name)
+    dataset.fix()
+    getattr(dataset, direction)(name)
+    assert dataset.summary().count == (2 if direction == "archive" else 4)
+
+
 def test_a_stranger_in_the_place_of_a_segment_is_kept(make):
     dataset = make(archive_age=10)
     before = content(dataset)
