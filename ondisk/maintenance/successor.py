@@ -250,8 +250,8 @@ def move(
     else:
         keep(access, transaction, there)
         end, facts = _merge(access, transaction, segment, there, new, interval)
-        copies, unproven = max(segment.copies, there.copies), segment.unproven or there.unproven
-        new = new._replace(end=end, facts=facts, copies=copies, unproven=unproven)
+        unproven = segment.unproven or there.unproven
+        new = new._replace(end=end, facts=facts, copies=Copies.NONE, unproven=unproven)
         transaction.supersede(segment)
         transaction.supersede(there)
         transaction.save_segment(new, interval)
@@ -276,9 +276,8 @@ def _merge(
 ) -> tuple[End, Facts]:
     """Write the data of both segments, in query order, to a new generation."""
     directory, format, both = access.directory, access.format(there.format), (there, segment)
+    _keep_copies(directory, *both)
     for each in both:
-        if each.copies is not Copies.NONE:  # data without rows are not written
-            quarantine.link(directory, each.name, verb="archive", why=COPIES)
         keep_data_after(directory, each.name, each.end, format, verb="archive")
 
     def pieces() -> Iterator[list[Row]]:
@@ -293,14 +292,23 @@ def _merge(
     return end, facts
 
 
+def _keep_copies(directory: Directory, *segments: Segment) -> None:
+    """Link segments with second copies into quarantine: only data with rows are written or, of a folder, stay."""
+    for each in segments:
+        if each.copies is not Copies.NONE:
+            quarantine.link(directory, each.name, verb="archive", why=COPIES)
+
+
 def _move_files(
     access: Access, transaction: Transaction, segment: Segment, name: str, there: Segment | None, interval: Interval
 ) -> bool:
     """Link the files under numbers above those that a segment of the new name has used."""
+    _keep_copies(access.directory, segment, *([] if there is None else [there]))
     if there is None:
         keep(access, transaction, segment)
     else:
         discard_merged(access, segment)
+        there = there._replace(copies=Copies.NONE)
     new = there or Segment(transaction.take_generation(), name, segment.format, End())
     writer, _, is_linked = _link(access, transaction, segment, new, there, interval)
     if not generations.is_committed(access.directory, segment.name, access.committed(segment)):

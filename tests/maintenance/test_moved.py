@@ -550,6 +550,21 @@ def test_data_appended_to_a_copy_stay_when_the_other_one_is_gone(dataset, verb):
     assert numbers(dataset) == sorted([*EVERYTHING, 20])
 
 
+def test_a_second_copy_with_which_a_segment_was_merged_is_none_any_more_and_is_followed(copied):
+    name = name_of(copied, 1)
+    copied.archive(name)
+    copied.delete("n: 10")
+    kept = [each.name for each in copied.quarantine]
+    (copied.path / ".archive/2024/2026").mkdir(parents=True)
+    (copied.path / LAST / name).rename(copied.path / ".archive/2024" / name)
+    report = copied.fix()
+    assert [(each.action, each.lost) for each in report if each.action] == [(FOLLOW, 0)]
+    for _ in range(2):
+        maintain(copied.path)
+        assert numbers(copied) == [*range(6), *range(11, 16)]
+    assert [each.name for each in copied.quarantine] == kept
+
+
 def test_a_segment_is_not_rewritten_before_a_copy_of_its_bytes_was_compared(dataset):
     dataset.append(data(dataset, [6, 7], 2))
     dataset.append(data(dataset, [5], 2))  # out of time order: a repack rewrites the segment
