@@ -28,19 +28,20 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
-from ondisk.index import Segment, segment_rows
+from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.index.changes import Removal
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.observe import all_known
+from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.maintenance.successor import complete, move
 from ondisk.segments import generations, places
 from ondisk.segments.facts import changed
 from ondisk.segments.generations import recorded_stat
-from ondisk.step import ARCHIVE, LAST, inner_of, place_of
+from ondisk.step import ARCHIVE, LAST, NOTHING, inner_of, place_of
 
 UNMOVABLE = State.CORRUPTED | State.MISSING | State.UNALIGNED | State.DELETED
 """The states of segments that cannot be moved."""
@@ -222,6 +223,8 @@ def recount(access: Access) -> None:
 def forgetting(access: Access, name: str) -> Change:
     """Remove the segments of a folder of the archive that is away from the index, and count their data as lost.
 
+    A second copy of a whole segment takes its rows over; one that has less is read by the next fix.
+
     Raises:
         StateError: it is not away.
         NotFound: neither the index nor a file knows of it.
@@ -233,6 +236,9 @@ def forgetting(access: Access, name: str) -> Change:
     with access.current().index.snapshot() as snapshot:
         count, _ = segment_rows.extent_of(snapshot, place)
         segments = segment_rows.in_place(snapshot, place)
+        copies = {each: copied for each in segments if (copied := _copy_left(access, snapshot, each)) is not None}
+        spans = {each: segment_rows.interval_of(snapshot, each) for each in copies}
+        kept = sum(segment_rows.count_of(snapshot, each) for each in copies if _is_whole(copies[each], each))
     if found.why_away is None:
         hint = "Remove single segments that are missing with --forget alone."
         raise StateError(f"{access.path / place} is there, and is not forgotten", hint=hint)
@@ -245,13 +251,35 @@ def forgetting(access: Access, name: str) -> Change:
 
     def make(transaction: Transaction) -> None:
         for each in segments:
+            copied = copies.get(each)
+            if copied is not None and _is_whole(copied, each):
+                transaction.supersede(copied)
+                there = copied._replace(id=transaction.take_generation(), copies=Copies.NONE, unproven=each.unproven)
+                transaction.move(each, there, spans[each])
+                continue
             transaction.remove(each, Removal.LOST)
+            if copied is not None:
+                transaction.save_segment(copied._replace(has_unknown=True), NOTHING)
         transaction.count_unnamed_lost(unnamed)
         transaction.after_commit(lambda: places.forget(access.directory, place))
         transaction.commit()
 
     reason = "it is gone for good, and its data are lost"
-    return Change(Done(place.rstrip("/"), State.MISSING, (reason,), "forget", 0, count or unnamed), make)
+    if kept:
+        reason += f", except {counted(kept, 'datum')}: second copies have them"
+    return Change(Done(place.rstrip("/"), State.MISSING, (reason,), "forget", 0, count - kept or unnamed), make)
+
+
+def _copy_left(access: Access, snapshot: Snapshot, segment: Segment) -> Segment | None:
+    name = copy_left(access, segment.name)
+    return None if name is None else snapshot.segment_named(name)
+
+
+def _is_whole(copied: Segment, segment: Segment) -> bool:
+    """Return whether a second copy has the bytes, or files, of a whole segment at the same places."""
+    mine, theirs = copied.facts, segment.facts
+    is_same = is_dir(segment.format) or mine.checksum == theirs.checksum  # of a folder it is of the inodes of its files
+    return is_same and (copied.end, mine.tail) == (segment.end, theirs.tail)
 
 
 def _moved(access: Access, name: str, target: str, verb: str, before: Known | None) -> Done:

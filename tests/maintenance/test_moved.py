@@ -565,6 +565,25 @@ def test_a_second_copy_with_which_a_segment_was_merged_is_none_any_more_and_is_f
     assert [each.name for each in copied.quarantine] == kept
 
 
+@pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "part"])
+def test_second_copies_of_a_folder_that_is_forgotten_have_its_data(dataset, is_whole):
+    copy(dataset.path / LAST / name_of(dataset), dataset.path / name_of(dataset))
+    dataset.fix()
+    dataset.delete("n: 0")
+    dataset.rename_archive("last", "2024")
+    if not is_whole:
+        sql(dataset.path, "UPDATE segment SET tail = 0 WHERE name GLOB '.archive/*'")
+    shutil.rmtree(dataset.path / ".archive/2024")
+    lost = 0 if is_whole else 5
+    assert dataset.fix(forget_place="2024", dry_run=True).lost == lost
+    report = dataset.fix(forget_place="2024")
+    assert (report.lost, dataset.info()["lost"]) == (lost, lost)
+    assert sum(each.returned for each in report if each.action == "rescan") == (0 if is_whole else 6)
+    maintain(dataset.path)
+    assert numbers(dataset) == EVERYTHING[is_whole:]
+    assert dataset.check(accurate=True).is_clean
+
+
 def test_a_segment_is_not_rewritten_before_a_copy_of_its_bytes_was_compared(dataset):
     dataset.append(data(dataset, [6, 7], 2))
     dataset.append(data(dataset, [5], 2))  # out of time order: a repack rewrites the segment
