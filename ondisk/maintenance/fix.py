@@ -231,12 +231,20 @@ def _unaccounted(access: Access, report: Report) -> Iterator[Done]:
 def _restore_generations(access: Access) -> None:
     """Give segments without a file their newest generation back, since the index may have lost it.
 
+    One that another was merged into gets it, too, if a crash has left it hidden: only that has the data of the other.
     Other generations that the index does not know are moved to quarantine: they may contain data, too.
     """
     directory = access.directory
     with access.locked("fix"):
+        left = generations.left_behind(directory)
         with access.current().index.snapshot() as snapshot:
-            known = {name: snapshot.segment_named(name) for name in generations.left_behind(directory)}
+            known = {name: snapshot.segment_named(name) for name in left}
+        moved = {
+            inner_of(name): number
+            for name, numbers in left.items()
+            for number in numbers
+            if directory.stat(hidden(name, number) + MOVED) is not None
+        }
         for name, segment in known.items():
             format = access.format_of(name) if segment is None else access.format(segment.format)
             if segment is not None:
@@ -244,7 +252,9 @@ def _restore_generations(access: Access) -> None:
             for number in reversed(generations.generations_of(directory, name)):
                 alias = hidden(name, number)
                 is_moved = directory.stat(alias + MOVED) is not None  # another folder has its data
-                if not is_moved and directory.stat(name) is None and _is_readable(directory, alias, format):
+                is_merged = number > moved.get(inner_of(name), number) and generations.is_replaced(directory, name)
+                is_newest = directory.stat(name) is None or is_merged
+                if not is_moved and is_newest and _is_readable(directory, alias, format):
                     directory.rename(alias, name)
                 else:
                     generations.set_aside(directory, name, number, verb="fix")

@@ -249,6 +249,11 @@ def waiting(directory: Directory, name: str, generation: int, committed: Committ
     return there if is_committed(directory, alias, committed) else None
 
 
+def is_replaced(directory: Directory, name: str) -> bool:
+    """Return whether the file at NAME has a hidden name, too: its successor is complete, and takes its place."""
+    return any(_same(directory, name, hidden(name, each)) for each in generations_of(directory, name))
+
+
 def stray(directory: Directory, name: str, generation: int, committed: Committed) -> str | None:
     """Return the hidden name of a segment's committed generation if another file has that name, else None."""
     alias = hidden(name, generation)

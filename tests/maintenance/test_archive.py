@@ -32,6 +32,7 @@ from ondisk.index.snapshot import Mark
 from ondisk.maintenance.archive import planned
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
+from ondisk.segments import generations
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -204,6 +205,27 @@ def test_a_move_that_is_killed_at_any_call_is_done_or_not_done(make, tmp_path, v
     else:
         raise AssertionError("the move does not end")
     assert call > 10
+
+
+def test_late_data_are_there_after_a_merge_that_was_killed_and_the_loss_of_the_index(make, monkeypatch):
+    dataset = make()
+    name, leave = segment(dataset), generations.leave
+    dataset.archive(name)
+    dataset.append(some(dataset, range(1, 20, 6)))
+    before = dataset.summary()
+
+    def die(*arguments):
+        leave(*arguments)
+        raise Killed
+
+    with monkeypatch.context() as patched, suppress(Killed):
+        patched.setattr(generations, "leave", die)
+        dataset.archive(name)
+    dataset.close()
+    lose_index(dataset.path)
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        assert again.summary() == before
 
 
 @pytest.mark.check
