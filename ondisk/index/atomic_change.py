@@ -313,7 +313,8 @@ class AtomicChange:
                 (counters.uuid, counters.seq, counters.generation), is_moved=commit.has_no_older_readers
             )
         for do in self._commit.after:
-            do()
+            with contextlib.suppress(DiskFull):  # which would say that nothing was committed. The next opening does it
+                do()
 
     def _complete(self) -> None:
         """Write what belongs to the change and is known only at its end."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from kit import EVERY_TYPE
-from worlds import locked, lose_index, sql
+from worlds import fail, locked, lose_index, sql
 
 import ondisk
 from ondisk import Datum
@@ -403,6 +404,20 @@ def test_data_may_come_from_the_dataset_itself(create):
     dataset.append(data(*range(5)))
     assert dataset.append(dataset.query(), batch_size=2).imported == 5
     assert numbers(dataset) == [0, 1, 2, 3, 4] * 2
+
+
+def test_what_is_stored_is_acknowledged_also_if_its_segment_gets_no_name_on_a_full_disk(create, monkeypatch):
+    dataset = create()
+    with monkeypatch.context() as patched:
+        for name in ("link", "rename"):
+            patched.setattr(os, name, fail(errno.ENOSPC))
+        assert dataset.append([Datum(T, {}, {"n": 0})]).imported == 1
+        assert numbers(dataset) == [0]
+    assert dataset.append([Datum(T, {}, {"n": 1})]).imported == 1
+    dataset.close()
+    with ondisk.open(dataset.path) as again:
+        assert numbers(again) == [0, 1]
+        assert names(dataset.path / "2026") == ["11-20.jsonl"]
 
 
 def test_a_full_disk_takes_the_whole_batch_back(create, monkeypatch):
