@@ -29,6 +29,7 @@ from ondisk.maintenance.duplicates import Duplicates, Settled
 from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.observe import scan
 from ondisk.maintenance.relaid import have_old_bytes
+from ondisk.maintenance.second_copy import missing_twin
 from ondisk.maintenance.states import Diagnosis, Done, Tally
 from ondisk.segment import REMEDY, End, ScanResult
 from ondisk.staging.jobs import Changed
@@ -174,9 +175,11 @@ class Comparison:
         is_described = is_described and self._aside is None and not segment.has_unknown
         self._duplicates.may_compare(segment, segment.end.length if is_described else 0)
         # An index that was lost does not know what it had of either.
-        may_be_copy = known is None or known.segment.copies is not Copies.NONE
+        may_be_copy = known is None or known.segment.copies is not Copies.NONE or segment.has_unknown
         if may_be_copy and not self.subject.access.config.unique and not self.subject.access.needs_check():
             is_known = segment.copies is Copies.ALL and self._aside is None
+            if segment.has_unknown:  # somebody may have moved a file here, and data were appended before a fix
+                is_known |= missing_twin(self.subject.access, self.subject.name) is not None
             self._duplicates.expect_copies(self.subject.name, are_known=is_known)
 
     def add_all(self, results: Iterable[ScanResult]) -> End | Refused:

@@ -584,6 +584,18 @@ def test_second_copies_of_a_folder_that_is_forgotten_have_its_data(dataset, is_w
     assert dataset.check(accurate=True).is_clean
 
 
+def test_nothing_is_lost_and_all_keeps_its_number_if_data_were_appended_to_a_moved_file_before_a_fix(dataset):
+    before = seqs(dataset.path)
+    (dataset.path / LAST / name_of(dataset)).rename(dataset.path / name_of(dataset))
+    dataset.append(data(dataset, [20]))
+    report = dataset.fix()
+    assert (report.lost, dataset.info()["lost"]) == (0, 0)
+    assert numbers(dataset) == sorted([*EVERYTHING, 20])
+    assert [each for each in seqs(dataset.path) if each[0] != 20] == before
+    maintain(dataset.path)
+    assert numbers(dataset) == sorted([*EVERYTHING, 20])
+
+
 def test_a_segment_is_not_rewritten_before_a_copy_of_its_bytes_was_compared(dataset):
     dataset.append(data(dataset, [6, 7], 2))
     dataset.append(data(dataset, [5], 2))  # out of time order: a repack rewrites the segment
