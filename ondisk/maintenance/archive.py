@@ -56,9 +56,9 @@ def moved(access: Access, names: Iterable[str], verb: str) -> list[Done]:
 
     Raises:
         SegmentMissing: the index does not know the segment, or its place or `.archive/last` is away.
-        StateError: the segment is in a state of `UNMOVABLE`, or its data must be merged with one that is damaged or
-            UNALIGNED; to unarchive, also if another program reads the dataset's own, or the name is not one of the
-            dataset's step.
+        StateError: the segment is in a state of `UNMOVABLE`, or its data must be merged with a damaged segment, or with
+            an UNALIGNED file; to unarchive, also if another program reads the dataset's own, or the name is not one of
+            the dataset's step.
         NeedsCheck: the index was lost, and may not know all data.
         OndiskError: every error ends the work; `error.context["report"]` contains the segments moved before it.
 
@@ -402,7 +402,7 @@ def _decided(access: Access, name: str, target: str, before: Known | None) -> tu
         file = access.current().reader.file_of(known.segment)
         if access.committed(known.segment).is_whole_in(file) is False:
             raise changed(access.directory, name)
-    if (there := _not_whole(access, target)) is not None:  # a merge would lose data without rows or that are unreadable
+    if (there := _not_whole(access, target)) is not None:  # a merge would lose data
         raise _refused(access, target, there, "merged")
     return diagnosis, known.segment
 
@@ -428,7 +428,8 @@ def _not_whole(access: Access, name: str) -> Diagnosis | None:
     if found is None or known is None:
         return None
     is_missing = State.MISSING in found.state and known.rows.count
-    return found if is_missing or found.state & (State.CORRUPTED | State.UNALIGNED) else None
+    is_lossy = State.UNALIGNED in found.state and not is_dir(known.segment.format)  # a folder keeps all its files
+    return found if is_missing or is_lossy or State.CORRUPTED in found.state else None
 
 
 def _refused(access: Access, name: str, diagnosis: Diagnosis | None, verb: str) -> OndiskError:

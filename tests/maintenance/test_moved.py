@@ -19,6 +19,8 @@ from ondisk.errors import NotFound, SegmentMissing, StateError
 from ondisk.maintenance import moved as moved_module
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import FOLLOW, State
+from ondisk.segments.concat_writer import ConcatWriter
+from ondisk.segments.dir_writer import DirWriter
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 LAST = ".archive/last"
@@ -594,6 +596,28 @@ def test_a_copy_to_which_data_were_appended_is_followed(dataset):
     own.rename(moved_to)
     assert maintain(dataset.path).lost == 0
     assert seqs(dataset.path) == before
+
+
+@pytest.mark.parametrize("is_appended", [False, True])
+def test_data_of_a_killed_append_are_followed_when_their_folder_is_moved(dataset, is_appended):
+    writer = DirWriter if dataset.config.format == "blob" else ConcatWriter
+    with killed_in(writer, "reveal"):
+        dataset.append(data(dataset, [20, 21], 3))
+    dataset.close()
+    (dataset.path / "2026").rename(dataset.path / LAST / "moved")
+    for each in (dataset.path / LAST / "moved").iterdir():
+        each.rename(dataset.path / LAST / "2026" / each.name)
+    expected = [*EVERYTHING, 20, 21]
+    with ondisk.open(dataset.path) as again:
+        if is_appended:
+            again.append(data(again, [22], 4))
+            expected.append(22)
+        assert again.fix().lost == 0
+    for _ in range(2):
+        maintain(dataset.path)
+    with ondisk.open(dataset.path) as again:
+        assert numbers(again) == expected
+        assert again.check(accurate=True).is_clean
 
 
 def test_a_segment_is_not_rewritten_before_a_copy_of_its_bytes_was_compared(dataset):
