@@ -298,7 +298,6 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         if target_place := place_of(target):
             places.begin(directory, target_place)
         there = _merged_with(access, transaction, target)
-        transaction.take_generation()  # else an older index put back would not be recognised after a merge of folders
         is_linked = move(access, transaction, segment, target, there, interval)
         transaction.check_space()
         for place, change in ((place_of(name), -count), (place_of(target), count)):

@@ -309,7 +309,8 @@ def _move_files(
     else:
         discard_merged(access, segment)
         there = there._replace(copies=Copies.NONE)
-    new = there or Segment(transaction.take_generation(), name, segment.format, End())
+    generation = transaction.take_generation()  # for a merge, too: else an index from before it would be believed
+    new = there or Segment(generation, name, segment.format, End())
     writer, _, is_linked = _link(access, transaction, segment, new, there, interval)
     if not generations.is_committed(access.directory, segment.name, access.committed(segment)):
         raise changed(access.directory, segment.name)
