@@ -211,7 +211,7 @@ def test_a_folder_of_the_archive_that_is_renamed_is_read_at_once_and_followed(da
     check_whole(dataset.path)
 
 
-def test_the_file_of_a_killed_move_stays_if_somebody_renames_its_folder_and_the_identity(dataset):
+def test_the_file_of_a_killed_move_is_followed_if_somebody_renames_its_folder_and_the_identity(dataset):
     archive, name = dataset.path / ".archive", name_of(dataset)
     with dataset._access.current().index.snapshot() as snapshot:
         segment = snapshot.segment_named(f"{LAST}/{name}")
@@ -220,8 +220,10 @@ def test_the_file_of_a_killed_move_stays_if_somebody_renames_its_folder_and_the_
     (archive / "last" / name).rename(day / f".{Path(name).name}.{segment.id}")  # as before its last step
     (archive / "last").rename(archive / "2025")
     (archive / "last.place").rename(archive / "2025.place")
-    maintain(dataset.path)
-    assert (archive / "2025/2026" / f".{Path(name).name}.{segment.id}").exists()
+    before = seqs(dataset.path)
+    assert maintain(dataset.path).lost == 0
+    assert seqs(dataset.path) == before
+    check_whole(dataset.path)
 
 
 @pytest.mark.parametrize("is_chain", [False, True])
