@@ -30,7 +30,7 @@ from ondisk.index.swap import has_other_names
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.named_tuple import NamedTuple
 from ondisk.segments.facts import Committed
-from ondisk.segments.generations import generations_of, hidden, is_committed, leave, left_behind, recover
+from ondisk.segments.generations import complete, generations_of, hidden, is_committed, leave, left_behind, recover
 from ondisk.segments.places import closed, twins
 from ondisk.step import inner_of, place_of
 
@@ -433,7 +433,10 @@ class Access:
             known = {name: snapshot.segment_named(name) for name in left}
             ids = ", ".join(str(each) for some in left.values() for each in some)
             names: dict[int, str] = dict(snapshot.fetch(f"SELECT id, name FROM segment WHERE id IN ({ids})"))
-        # Somebody has renamed the folder of a move that was killed: its file is all that has these data.
+        # Somebody has renamed the folder of a move or an append that was killed: its file is all that has these data.
+        for name, generation in ((name, each) for name, some in left.items() for each in some if each in names):
+            if names[generation] != name and trusted:
+                self._show_moved(opened.index, name, generation, names[generation])
         left = {name: [each for each in some if names.get(each, name) == name] for name, some in left.items()}
         for name, segment in known.items():
             current = None if segment is None else (segment.id, self.committed(segment))
@@ -445,6 +448,14 @@ class Access:
                 self.remembered.unclean.add(name)
             else:
                 self.remembered.unclean.discard(name)
+
+    def _show_moved(self, index: Index, name: str, generation: int, former: str) -> None:
+        """Give a generation that somebody has moved with its hidden name a name there, so that a fix follows it."""
+        with index.snapshot() as snapshot:
+            segment = snapshot.segment_named(former)
+        places = name, former, hidden(former, generation)
+        if segment is not None and all(self.directory.stat(each) is None for each in places):
+            complete(self.directory, name, generation, self.committed(segment))
 
     def _drop(self, *, queries: bool) -> None:
         if self._opened is not None:

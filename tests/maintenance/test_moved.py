@@ -21,6 +21,8 @@ from ondisk.maintenance import fix as fix_module
 from ondisk.maintenance import moved as moved_module
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import FOLLOW, State
+from ondisk.segments.concat_writer import ConcatWriter
+from ondisk.segments.dir_writer import DirWriter
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 LAST = ".archive/last"
@@ -211,7 +213,7 @@ def test_a_folder_of_the_archive_that_is_renamed_is_read_at_once_and_followed(da
     check_whole(dataset.path)
 
 
-def test_the_file_of_a_killed_move_stays_if_somebody_renames_its_folder_and_the_identity(dataset):
+def test_the_file_of_a_killed_move_is_followed_if_somebody_renames_its_folder_and_the_identity(dataset):
     archive, name = dataset.path / ".archive", name_of(dataset)
     with dataset._access.current().index.snapshot() as snapshot:
         segment = snapshot.segment_named(f"{LAST}/{name}")
@@ -220,8 +222,11 @@ def test_the_file_of_a_killed_move_stays_if_somebody_renames_its_folder_and_the_
     (archive / "last" / name).rename(day / f".{Path(name).name}.{segment.id}")  # as before its last step
     (archive / "last").rename(archive / "2025")
     (archive / "last.place").rename(archive / "2025.place")
-    maintain(dataset.path)
-    assert (archive / "2025/2026" / f".{Path(name).name}.{segment.id}").exists()
+    for _ in range(2):
+        maintain(dataset.path)
+        with ondisk.open(dataset.path) as again:
+            assert numbers(again) == EVERYTHING
+    assert (archive / "2025" / name).exists()
 
 
 @pytest.mark.parametrize("is_chain", [False, True])
@@ -594,6 +599,28 @@ def test_nothing_is_lost_and_all_keeps_its_number_if_data_were_appended_to_a_mov
     assert [each for each in seqs(dataset.path) if each[0] != 20] == before
     maintain(dataset.path)
     assert numbers(dataset) == sorted([*EVERYTHING, 20])
+
+
+@pytest.mark.parametrize("is_appended", [False, True])
+def test_data_of_a_killed_append_are_followed_when_their_folder_is_moved(dataset, is_appended):
+    writer = DirWriter if dataset.config.format == "blob" else ConcatWriter
+    with killed_in(writer, "reveal"):
+        dataset.append(data(dataset, [20, 21], 3))
+    dataset.close()
+    (dataset.path / "2026").rename(dataset.path / LAST / "moved")
+    for each in (dataset.path / LAST / "moved").iterdir():
+        each.rename(dataset.path / LAST / "2026" / each.name)
+    expected = [*EVERYTHING, 20, 21]
+    with ondisk.open(dataset.path) as again:
+        if is_appended:
+            again.append(data(again, [22], 4))
+            expected.append(22)
+        assert again.fix().lost == 0
+    for _ in range(2):
+        maintain(dataset.path)
+    with ondisk.open(dataset.path) as again:
+        assert numbers(again) == expected
+        assert again.check(accurate=True).is_clean
 
 
 def test_a_segment_is_not_rewritten_before_a_copy_of_its_bytes_was_compared(dataset):
