@@ -48,6 +48,8 @@ class Refused(Enum):
     """It must be rewritten; see `ScanResult.foreign`."""
     MISNAMED = auto()
     """It has data of other times than its name says. Where another segment has them, too, that one counts."""
+    LINKED = auto()
+    """All its files are also in another folder, with more: it was merged into that one, which counts."""
 
 
 class Subject(NamedTuple):

@@ -376,7 +376,7 @@ def _fix_alone(
                 transaction.commit()
             fixed.append(Done(before.segment, before.state | State.CORRUPTED, (*before.reasons, done.reason)))
             return True
-        if done is Refused.MISNAMED:
+        if done in (Refused.MISNAMED, Refused.LINKED):
             return False
         rewriting, scanned = True, None
 

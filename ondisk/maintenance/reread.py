@@ -27,7 +27,7 @@ from ondisk.maintenance.check import read_content
 from ondisk.maintenance.compare import Compared, Comparison, Outcome, Refused, Scanned, Subject, damaged
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.observe import scan as scan_file
-from ondisk.maintenance.second_copy import copy_of
+from ondisk.maintenance.second_copy import copy_of, is_linked_elsewhere
 from ondisk.maintenance.successor import appear, complete, successor
 from ondisk.segment import REMEDY, End, Facts, ScanResult
 from ondisk.segments import generations, quarantine
@@ -299,6 +299,8 @@ def _folder_in_place(
         original: the item in quarantine that has the original of what a salvage has left.
     """
     directory, known, name = subject.directory, subject.known, subject.name
+    if puts_off and known is None and is_linked_elsewhere(subject.access, name):
+        return Refused.LINKED
     segment, copied = subject.segment(), _copied(subject)
     complete(subject.access, segment)
     with directory.inside(name) as folder:

@@ -48,6 +48,16 @@ def copy_of(access: Access, name: str) -> str | None:
     return None
 
 
+def is_linked_elsewhere(access: Access, name: str) -> bool:
+    """Return whether a folder of the same name in another place has all files of a folder, and more: a killed merge."""
+    mine = _files_of(access.directory, name)
+    for twin in twins(access.directory, name):
+        with contextlib.suppress(FileNotFoundError, StorageError):
+            if mine and mine < _files_of(access.directory, twin):
+                return True
+    return False
+
+
 def other_copy_lacking(access: Access, segment: Segment) -> str | None:
     """Return why a second copy must be read, since what it is a copy of cannot: it is missing, cut or damaged.
 
@@ -176,6 +186,14 @@ def _has_files(directory: Directory, name: str, other: str, *, may_be_part: bool
             if _beside(entries[0], name, entry.name) not in (None, _beside(entries[1], other, found.name)):
                 return False
     return True
+
+
+def _files_of(directory: Directory, name: str) -> set[tuple[int, int]]:
+    """Return the device and the inode of each file in the directory of a segment."""
+    with directory.inside(name) as folder:
+        here = folder.stat(".")
+        assert here is not None
+        return {(here.st_dev, each.inode) for each in folder.entries() if dir.number_of(name, each.name) is not None}
 
 
 def _beside(entries: MetadataFile | None, name: str, file: str) -> bytes | None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from kit import STEPS_OF_TIME
-from kit.crashes import Killed, killed_at
+from kit.crashes import Killed, killed_at, killed_in
 from worlds import access_to, change_config, clock, connections, content, datum, lose_index, renew_index, rot, same, sql
 
 import ondisk
@@ -208,7 +208,7 @@ def test_a_move_that_is_killed_at_any_call_is_done_or_not_done(make, tmp_path, v
 
 
 def test_late_data_are_there_after_a_merge_that_was_killed_and_the_loss_of_the_index(make, monkeypatch):
-    dataset = make()
+    dataset = make(unique=[])
     name, leave = segment(dataset), generations.leave
     dataset.archive(name)
     dataset.append(some(dataset, range(1, 20, 6)))
@@ -226,6 +226,28 @@ def test_late_data_are_there_after_a_merge_that_was_killed_and_the_loss_of_the_i
     with ondisk.open(dataset.path) as again:
         again.fix()
         assert again.summary() == before
+
+
+@pytest.mark.parametrize("unique", [["reftime", "station"], []])
+def test_data_of_a_merge_of_folders_that_was_killed_count_once_after_the_loss_of_the_index(make, unique):
+    dataset = make(unique=unique)
+    if dataset.config.format != "blob":
+        pytest.skip("of files, the one that is not finished has a hidden name")
+    name = segment(dataset)
+    dataset.archive(name)
+    dataset.append(some(dataset, range(1, 20, 6)))
+    before = content(dataset)
+    with killed_in(generations, "leave"):
+        dataset.archive(name)
+    dataset.close()
+    lose_index(dataset.path)
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        assert content(again) == before
+        again.repack(second_copies=True)
+        check_sound(again)
+        assert content(again) == before
+        assert not (again.path / name).exists()
 
 
 @pytest.mark.check
