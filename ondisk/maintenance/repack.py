@@ -246,7 +246,8 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
             state, reasons = diagnosis.state, diagnosis.reasons
             if not _is_wanted(diagnosis):
                 return Done(name, state, reasons)
-            if known is not None and known.segment.copies is Copies.SOME and not state & State.DELETE_AGE:
+            is_kept = state & (State.DIRTY | State.DELETED) and not state & (State.MISSING | State.DELETE_AGE)
+            if known is not None and known.segment.copies is Copies.SOME and is_kept:
                 quarantine.link(access.directory, name, verb="repack", why=COPIES)
             rewriting, damage = None, None
             if State.DIRTY in state and not state & _DROPPED:

@@ -450,6 +450,13 @@ def test_copies_of_some_data_of_a_segment_go_into_quarantine_on_demand(partly_co
     assert partly_copied.quarantine.total().items == 1
 
 
+def test_a_segment_with_copies_that_is_missing_is_dropped(partly_copied):
+    (partly_copied.path / LAST / name_of(partly_copied)).unlink()
+    report = partly_copied.repack()
+    assert [(each.lost, each.failed) for each in report if each.action == "remove from the index"] == [(1, False)]
+    assert numbers(partly_copied) == [0, 1]
+
+
 def test_deleted_data_do_not_come_back_when_copies_are_removed(partly_copied):
     partly_copied.append([Datum(T + timedelta(hours=30), {"n": 30}, {})])
     partly_copied.delete("n: 2")
