@@ -90,9 +90,10 @@ def place(directory: Directory, name: str) -> Place:
     why = None
     if outer is None and inner is not None and (owner := _owner(directory, name, inner.id)) is not None:
         original = place(directory, owner)
-        known = original.identity if original.is_offline else inner
+        if original.is_offline and original.identity is not None:
+            known = original.identity._replace(count=0)  # its data are those of the original
         if original.why_away is not None and original.renamed != name:
-            why = f"it is a copy of {owner}, which is away"
+            why, known = f"it is a copy of {owner}, which is away", inner._replace(count=0)
     if known is not None and known.is_offline:
         return Place(name, known, "it is offline", is_ours=False)
     found = directory.stat(name.removesuffix("/"))
@@ -205,11 +206,11 @@ def own_identity(directory: Directory, found: Place) -> Identity:
 
 
 def home(directory: Directory, found: Place) -> str | None:
-    """Return the folder with the identity of a place that is away: another one, or its own if it is offline or old."""
+    """Return the folder that has the identity of a place: its own, or another one; None if it is in none."""
     if found.identity is None:
         return None
-    inner = inner_identities(directory, [found.name]).get(found.name)
-    return found.name if inner is not None and inner.id == found.identity.id else found.renamed
+    inner = inner_identities(directory, [found.name, *named(directory)])
+    return next((name for name, each in inner.items() if each.id == found.identity.id), None)
 
 
 def _owner(directory: Directory, name: str, id_: str) -> str | None:

@@ -15,7 +15,7 @@ from worlds import change_config, clock, content, lose_index, rot, sql
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.access import Access
-from ondisk.errors import NotFound, SegmentMissing, StateError
+from ondisk.errors import ArchiveOffline, NotFound, SegmentMissing, StateError
 from ondisk.maintenance import moved as moved_module
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import FOLLOW, State
@@ -934,6 +934,9 @@ def test_the_folder_of_a_place_that_is_offline_is_not_read_under_another_name(th
         dataset.set_offline("2024")
     rename(three, _2024="tape")
     assert maintain(three).lost == 0
+    with ondisk.open(three) as dataset, pytest.warns(ArchiveOffline) as warned:
+        numbers(dataset)
+    assert [each.message.args[0].endswith("2024/ is offline; its data were left out") for each in warned] == [True]
     with ondisk.open(three) as dataset, pytest.raises(NotFound, match="tape is not offline"):
         dataset.set_online("tape")
     rename(three, _tape="2024")
@@ -943,13 +946,16 @@ def test_the_folder_of_a_place_that_is_offline_is_not_read_under_another_name(th
     assert seqs(three) == before
 
 
-@pytest.mark.parametrize("accident", ["renamed", "offline"])
+@pytest.mark.parametrize("accident", ["renamed", "offline", "in the place of another"])
 def test_a_place_whose_folder_is_in_the_archive_is_not_forgotten(three, accident):
     with ondisk.open(three) as dataset:
         if accident == "offline":
             dataset.set_offline("2024")
-        else:
+        elif accident == "renamed":
             rename(three, _2024="other")
+        else:
+            remove(three / ".archive/2023")
+            rename(three, _2024="2023")
         for dry_run in (True, False):
             with pytest.raises(StateError, match="are not forgotten"):
                 dataset.fix(forget_place="2024", dry_run=dry_run)
