@@ -920,7 +920,7 @@ def test_a_place_is_away_although_some_of_its_segments_were_moved_to_a_copy_of_i
     copy(three / ".archive/2026", three / ".archive/2027")
     for name, day in (("2026", 1), ("2027", 2)):
         remove(three / ".archive" / name / name_of(dataset, day))
-    maintain(three)
+    fix(three)
     (three / ".archive/2026").rename(tmp_path / "2026")
     assert maintain(three).lost == 0
     (tmp_path / "2026").rename(three / ".archive/2026")
