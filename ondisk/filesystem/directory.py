@@ -517,8 +517,19 @@ class Directory(Closing):
             for descriptor in opened:
                 os.close(descriptor)
 
+    def _is_empty(self, name: str) -> bool:
+        descriptor = self._open_directory(name)
+        try:
+            with os.scandir(descriptor) as entries:
+                return next(entries, None) is None
+        finally:
+            os.close(descriptor)
+
     def _make_parents(self, name: str, *, durable: bool = True) -> None:
-        """Create the directories that a name needs; if `durable`, sync the parent of each new one."""
+        """Create the directories that a name needs; if `durable`, sync the parent of each new one.
+
+        An empty one may be new, too: of a process that was killed before it had synced the parent.
+        """
         parts = components(name.rpartition("/")[0]) if "/" in name else ()
         for depth in range(1, len(parts) + 1):
             path = "/".join(parts[:depth])
@@ -526,7 +537,8 @@ class Directory(Closing):
                 try:
                     os.mkdir(last, dir_fd=parent)
                 except FileExistsError:
-                    continue
+                    if not durable or not self._is_empty(path):
+                        continue
             if durable:
                 self.sync("/".join(parts[: depth - 1]))
 

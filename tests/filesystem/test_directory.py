@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -328,3 +329,14 @@ def test_a_file_is_locked_exclusively_only_if_nobody_shares_it(directory, tmp_pa
     with directory.exclusive_if_free("file") as free:
         assert free
     assert open_files() == before
+
+
+def test_a_folder_that_a_killed_process_has_made_is_synced_in_the_one_above(tmp_path, monkeypatch):
+    """It had no time to do so itself; and what is in it would go with it in a power cut."""
+    (tmp_path / "2026").mkdir()
+    synced = []
+    with closing(Directory.open(tmp_path)) as directory:
+        monkeypatch.setattr(Directory, "sync", lambda _, name="": synced.append(name))
+        for name in ("2026/a", "2026/b"):
+            directory.create_file(name, make=True).close()
+    assert synced == [""]
