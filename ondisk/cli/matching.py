@@ -114,7 +114,8 @@ def run_query(arguments: argparse.Namespace, output: Output) -> int:
         try:
             refused = _answer(dataset, arguments, choice, output)
         except (FrameCorrupt, SegmentCorrupt, SegmentMissing, AuthenticationFailed) as error:
-            error.hint = f"{error.hint} `--skip-damaged` returns the data that can be read.".strip()
+            if skipped is None:
+                error.hint = f"{error.hint} `--skip-damaged` returns the data that can be read.".strip()
             raise
         finally:
             if skipped is not None:

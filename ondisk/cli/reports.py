@@ -181,7 +181,7 @@ def _second_copies(report: Report) -> list[str]:
     from ondisk.maintenance.inspect import SECOND_COPIES  # here, since a query does not need it
 
     count = sum(SECOND_COPIES in each.reasons for each in report)
-    how = f"{command('repack', report.dataset, '--second-copies', '--yes')} removes them"
+    how = f"{command('repack', report.dataset, '--second-copies', '--yes')} compares and removes them"
     return [f"second copies of data in other segments: {counted(count, 'segment')}; {how}"] * (count > 0)
 
 

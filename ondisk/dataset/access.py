@@ -357,8 +357,8 @@ class Access:
     def finish_moves(self) -> None:
         """Take their names away from segments that were moved to another folder; after a crash, or to forget them."""
         with self.current().index.snapshot() as snapshot:
-            if not segment_rows.moved(snapshot):
-                return
+            if all(self._is_elsewhere(snapshot, name) is None for _, name, *_ in segment_rows.moved(snapshot)):
+                return  # nothing is left to do, or its disk is away
         with contextlib.suppress(LockError, DiskFull), self.transaction("open") as transaction:
             self.leave_moved(transaction)
             transaction.commit()
@@ -434,9 +434,10 @@ class Access:
             ids = ", ".join(str(each) for some in left.values() for each in some)
             names: dict[int, str] = dict(snapshot.fetch(f"SELECT id, name FROM segment WHERE id IN ({ids})"))
         # Somebody has renamed the folder of a move or an append that was killed: its file is all that has these data.
-        for name, generation in ((name, each) for name, some in left.items() for each in some if each in names):
-            if names[generation] != name and trusted:
-                self._show_moved(opened.index, name, generation, names[generation])
+        for name, some in left.items() if trusted else ():
+            for each in some:
+                if names.get(each, name) != name:
+                    self._show_moved(opened.index, name, each, names[each])
         left = {name: [each for each in some if names.get(each, name) == name] for name, some in left.items()}
         for name, segment in known.items():
             current = None if segment is None else (segment.id, self.committed(segment))

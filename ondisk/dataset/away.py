@@ -14,7 +14,7 @@ from ondisk.config import DatasetConfig
 from ondisk.errors import ArchiveOffline, SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.index import Snapshot, segment_rows
-from ondisk.segments.places import Place, named, place
+from ondisk.segments.places import Place, home, named, outside, place
 from ondisk.step import ARCHIVE, LAST, Interval
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ def away_in(snapshot: Snapshot) -> Iterator[Place]:
     directory = snapshot.index.directory
     for name in segment_rows.places(snapshot):
         found = place(directory, name)
-        # A folder that had second copies only is no place: nothing is away if somebody removes it.
-        if found.why_away is not None and (found.identity is not None or segment_rows.extent_of(snapshot, name)[0]):
+        # A folder of second copies has no identity of its own, and is no place: nothing is away if it goes.
+        is_place = directory.stat(outside(name)) is not None or segment_rows.extent_of(snapshot, name)[0] > 0
+        if found.why_away is not None and is_place:
             yield found
 
 
@@ -60,14 +61,22 @@ def away_segments(access: Access) -> dict[int, str]:
 
 def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> list[str]:
     """Raise SegmentMissing if a place with data of an interval is away; return those offline, unless `complete`."""
-    found = (*away_in(snapshot), *unknown_in(snapshot))
-    return _left_out(snapshot, (each for each in found if _meets(snapshot, each, interval)), complete=complete)
+    return _checked(snapshot, interval, (*away_in(snapshot), *unknown_in(snapshot)), complete=complete)
+
+
+def check_past_damage(snapshot: Snapshot, interval: Interval, *, complete: bool) -> list[str]:
+    """Do the same for a caller that skips data which cannot be read, and names each: those that are away are such."""
+    offline = (each for each in away_in(snapshot) if each.is_offline)
+    return _checked(snapshot, interval, (*offline, *unknown_in(snapshot)), complete=complete)
 
 
 def check_known(snapshot: Snapshot, interval: Interval, *, complete: bool) -> None:
     """Raise SegmentMissing if a place that is away may have data of an interval that the index does not know."""
-    found = (each for each in unknown_in(snapshot) if _meets(snapshot, each, interval))
-    _left_out(snapshot, found, complete=complete)
+    _checked(snapshot, interval, unknown_in(snapshot), complete=complete)
+
+
+def _checked(snapshot: Snapshot, interval: Interval, found: Iterable[Place], *, complete: bool) -> list[str]:
+    return _left_out(snapshot, (each for each in found if _meets(snapshot, each, interval)), complete=complete)
 
 
 def check_data(snapshot: Snapshot, sql: str, values: Sequence[Any], *, complete: bool) -> list[str]:
@@ -109,6 +118,8 @@ def missing(directory: Directory, found: Place) -> SegmentMissing:
         hint = f"{command('fix', directory.path, '--yes')} follows it."
     elif found.is_offline:
         hint = f"Mount its disk, then run {command('archive', directory.path, '--online', name, '--yes')}."
+    elif (there := home(directory, found)) is not None:
+        hint = f"{there.rstrip('/')} is it, or a copy: mount its disk here, or move that folder here."
     else:
         forget = command("fix", directory.path, "--forget", name, "--yes")
         hint = f"Mount its disk. If it is gone for good, {forget} counts its data as lost."

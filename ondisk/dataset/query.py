@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Opened
-from ondisk.dataset.away import check_there
+from ondisk.dataset.away import check_past_damage, check_there
 from ondisk.dataset.read import DatasetReader, check_limit
 from ondisk.dataset.skipped import OnDamage, Skipped
 from ondisk.datum import METADATA, Datum, from_microseconds
@@ -205,7 +205,8 @@ def snapshot_of(
     with contextlib.ExitStack() as stack:
         snapshot, reader = stack.enter_context(opened.index.snapshot()), opened.reader
         if with_data or undeclared_in(tree):
-            snapshot.leave_out(check_there(snapshot, reftime_interval(tree), complete=query.complete))
+            check = check_there if query.on_damage is None else check_past_damage
+            snapshot.leave_out(check(snapshot, reftime_interval(tree), complete=query.complete))
         if query.on_damage is not None:
             reader = stack.enter_context(contextlib.closing(reader.past_damage()))
         yield reader, snapshot, tree

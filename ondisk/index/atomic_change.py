@@ -163,7 +163,7 @@ class AtomicChange:
         """Call `do` after the commit, in the order of these calls.
 
         Skipped when the checkpoint after the commit failed: then the disk is not to be trusted, and nothing more is
-        written. The next opening for writing does what was skipped. An error of `do` undoes nothing.
+        written. The next opening for writing, or the next fix, does what was skipped. An error of `do` undoes nothing.
         """
         self._commit.after.append(do)
 
@@ -313,7 +313,9 @@ class AtomicChange:
                 (counters.uuid, counters.seq, counters.generation), is_moved=commit.has_no_older_readers
             )
         for do in self._commit.after:
-            with contextlib.suppress(DiskFull):  # which would say that nothing was committed. The next opening does it
+            with contextlib.suppress(
+                DiskFull
+            ):  # It would say that nothing was committed. The next opening, or fix, does it
                 do()
 
     def _complete(self) -> None:

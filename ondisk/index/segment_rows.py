@@ -260,7 +260,8 @@ def places(snapshot: Snapshot) -> Iterator[str]:
 
 def meets(snapshot: Snapshot, place: str, interval: Interval) -> bool:
     """Return whether a segment in a place of the archive may have data of an interval."""
-    sql = 'SELECT 1 FROM segment WHERE name > ? AND name < ? AND "begin" < ? AND "end" > ? LIMIT 1'
+    during = f'"begin" < ? AND "end" > ? AND {COUNTED} IS NOT 0'
+    sql = f"SELECT 1 FROM segment WHERE name > ? AND name < ? AND {during} LIMIT 1"
     return bool(snapshot.fetch(sql, (*_within(place), interval.end, interval.begin)))
 
 

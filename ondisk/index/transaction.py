@@ -180,7 +180,8 @@ class Transaction(AtomicChange):
 
     def forget_if_empty(self, segment: Segment) -> bool:
         """Remove a segment without data from the index; return whether it had none."""
-        if self._rows(f"{self._seqs_of(segment)} LIMIT 1", (segment.id,)):
+        ((count,),) = self._rows(f"SELECT {COUNTED} FROM segment WHERE id = ?", (segment.id,))
+        if count or (count is None and self._rows(f"{self._seqs_of(segment)} LIMIT 1", (segment.id,))):
             return False
         self.supersede(segment)
         return True

@@ -198,8 +198,14 @@ def coming_online(access: Access, name: str) -> Change:
     if before is None or not before.is_offline or access.directory.stat(places.outside(place)) is None:
         raise NotFound(f"{access.path / place} is not offline", hint="`ondisk info` lists what is.")
     if places.home(access.directory, found) != place:
-        hint = f"Mount its disk first. If only {place}{places.PLACE} is lost, copy {places.outside(place)} there."
+        hint = "Mount its disk first."
+        inner, outer = f"{place}{places.PLACE}", places.outside(place)
+        if access.directory.stat(inner) is None:
+            hint = f"{hint} If that is done, {inner} is lost: copy {outer} there."
         raise SegmentMissing(f"{access.path / place} is not there: its folder is empty, or is another one", hint=hint)
+    names = [each.name for each in access.ask(segment_rows.in_place, place)]
+    if names and all(access.directory.stat(each) is None for each in names):
+        raise SegmentMissing(f"{access.path / place} has none of its segments", hint="Mount its disk first.")
     now = before._replace(is_offline=False)
     done = Done(place.rstrip("/"), State.OK, (), "set online")
     return Change(done, lambda _: places.write(access.directory, place, now, only_outside=True))
@@ -237,13 +243,17 @@ def forgetting(access: Access, name: str) -> Change:
         count, _ = segment_rows.extent_of(snapshot, place)
         segments = segment_rows.in_place(snapshot, place)
         copies = {each: copied for each in segments if (copied := _copy_left(access, snapshot, each)) is not None}
-        spans = {each: segment_rows.interval_of(snapshot, each) for each in copies}
-        kept = sum(segment_rows.count_of(snapshot, each) for each in copies if _is_whole(copies[each], each))
+        whole = {each: copied for each, copied in copies.items() if _is_whole(access, snapshot, copied, each)}
+        spans = {each: segment_rows.interval_of(snapshot, each) for each in whole}
+        kept = sum(segment_rows.count_of(snapshot, each) for each in whole)
     if found.why_away is None:
         hint = "Remove single segments that are missing with --forget alone."
         raise StateError(f"{access.path / place} is there, and is not forgotten", hint=hint)
     if (home := places.home(access.directory, found)) is not None:
-        hint = f"If they are to go, move {home.rstrip('/')} out of the archive first."
+        how = f"move {home.rstrip('/')} to {place.rstrip('/')}, and run {command('fix', access.path, '--yes')}"
+        hint = f"To use them, {how}; if they are to go, move it out of the archive first."
+        if home == place:
+            hint = f"{command('archive', access.path, '--online', name, '--yes')} ends that it is offline."
         raise StateError(f"the data of {access.path / place} are in {home}, and are not forgotten", hint=hint)
     if not segments and found.identity is None:
         raise _no_place(access, name)
@@ -251,14 +261,13 @@ def forgetting(access: Access, name: str) -> Change:
 
     def make(transaction: Transaction) -> None:
         for each in segments:
-            copied = copies.get(each)
-            if copied is not None and _is_whole(copied, each):
+            if (copied := whole.get(each)) is not None:
                 transaction.supersede(copied)
                 there = copied._replace(id=transaction.take_generation(), copies=Copies.NONE, unproven=each.unproven)
                 transaction.move(each, there, spans[each])
                 continue
             transaction.remove(each, Removal.LOST)
-            if copied is not None:
+            if (copied := copies.get(each)) is not None:
                 transaction.save_segment(copied._replace(has_unknown=True), NOTHING)
         transaction.count_unnamed_lost(unnamed)
         transaction.after_commit(lambda: places.forget(access.directory, place))
@@ -275,11 +284,15 @@ def _copy_left(access: Access, snapshot: Snapshot, segment: Segment) -> Segment 
     return None if name is None else snapshot.segment_named(name)
 
 
-def _is_whole(copied: Segment, segment: Segment) -> bool:
-    """Return whether a second copy has the bytes, or files, of a whole segment at the same places."""
+def _is_whole(access: Access, snapshot: Snapshot, copied: Segment, segment: Segment) -> bool:
+    """Return whether a second copy without rows has the bytes, or files, of a whole segment at the same places."""
     mine, theirs = copied.facts, segment.facts
-    is_same = is_dir(segment.format) or mine.checksum == theirs.checksum  # of a folder it is of the inodes of its files
-    return is_same and (copied.end, mine.tail) == (segment.end, theirs.tail)
+    # Of a folder it is of the inodes of its files.
+    is_same = is_dir(segment.format) or (mine.checksum == theirs.checksum is not None)
+    if not is_same or (copied.end, mine.tail) != (segment.end, theirs.tail):
+        return False
+    is_copy = copied.copies is Copies.ALL and not segment_rows.count_of(snapshot, copied)
+    return is_copy and generations.is_committed(access.directory, copied.name, access.committed(copied))
 
 
 def _moved(access: Access, name: str, target: str, verb: str, before: Known | None) -> Done:

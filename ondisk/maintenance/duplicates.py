@@ -18,7 +18,7 @@ from zlib_ng.zlib_ng import crc32
 from ondisk.dataset.access import Access
 from ondisk.errors import IndexCorrupt, IntegrityError, SegmentMissing, StorageError
 from ondisk.formats import Format, is_dir
-from ondisk.index import Segment
+from ondisk.index import Copies, Segment
 from ondisk.index.aside import Aside, Held
 from ondisk.index.precedence import Found, counts_in_files
 from ondisk.index.transaction import Transaction
@@ -28,7 +28,7 @@ from ondisk.segments.dir import MetadataFile, file_name, verify
 from ondisk.segments.facts import SAME_BYTES
 from ondisk.segments.generations import hidden, is_committed, present_name
 from ondisk.segments.places import twins
-from ondisk.step import in_order
+from ondisk.step import NOTHING, in_order
 
 _END = 2**63  # above every seq
 
@@ -254,7 +254,10 @@ class Duplicates:
 
     def _take_over(self, row: tuple[Any, ...], other: tuple[Any, ...]) -> None:
         """Let the only copy that can be read count: the other was not compared, so it was not deleted either."""
-        self._transaction.take_back([other[0]])
+        segment = self._transaction.segment(other[2])
+        if segment.copies is Copies.NONE:  # its bytes may be read again: then they are those of a second copy
+            self._transaction.save_segment(segment._replace(copies=Copies.SOME), NOTHING)
+        self._transaction.drop_rows([other[0]])
         self._transaction.insert([[value] for value in (other[0], *row[1:])])
         self._settled.replacing += 1
 

@@ -202,7 +202,7 @@ def _unaccounted(access: Access, report: Report) -> Iterator[Done]:
         transaction.commit()
     reason = f"an older index was restored; up to {counted(lost, 'later change', 'is')} lost (data or deletions)"
     if away:
-        reason += f", or in {', '.join(away)}: offline"
+        reason += f", unless they are offline in {', '.join(away)}"
     yield Done(INDEX, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost)
 
 

@@ -18,7 +18,7 @@ from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.maintenance.ages import AgeLimits, Ages, folder_of, kept
 from ondisk.maintenance.diagnosis import Circumstances, Known, diagnose
 from ondisk.maintenance.observe import all_known, known_of, observe
-from ondisk.maintenance.second_copy import copy_of, missing_twin, other_copy_lacking, unknown_twin
+from ondisk.maintenance.second_copy import missing_twin, other_copy_lacking, unknown_twin, why_no_copy
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.dir import METADATA
 from ondisk.segments.facts import Committed
@@ -29,11 +29,9 @@ from ondisk.step import Interval, place_of
 _DEEPEST = 16  # levels of folders that are searched for segments
 _SEEN_IN_ROWS = State.DIRTY | State.ARCHIVE_AGE | State.DELETE_AGE
 _REMOVING = State.DIRTY | State.DELETED | State.ARCHIVE_AGE | State.DELETE_AGE
-_DIFFERS = (
-    "it is no copy any more: it has data that the index has not, perhaps deleted ones. To drop them, remove the file;"
-    " to have them, move it out of the dataset and append it"
+SECOND_COPIES = (
+    "it has second copies of data in other segments, which `ondisk repack --second-copies` compares and removes"
 )
-SECOND_COPIES = "it has second copies of data in other segments, which `ondisk repack --second-copies` removes"
 _NOT_MAINTAINED = "nothing in this folder is rewritten, unless maintain_archives in dataset.toml names it"
 _SHRINKING, _UNSURE = State.DIRTY | State.DELETED, State.UNALIGNED | State.CORRUPTED | State.MISSING
 
@@ -145,8 +143,9 @@ class Inspection:
         name, state = diagnosis.segment, diagnosis.state
         if (why := usage.why_unread(name)) is not None:
             diagnosis = replace(diagnosis, awaited=why)
-        has_data = known is not None and (known.rows.count or known.without_row)
-        if State.MISSING in state and has_data and not self._forget and self._kept is not None:
+        # Of data that were deleted the row keeps that they were: they would come back with the disk.
+        is_copy = known is not None and known.segment.copies is not Copies.NONE and not known.rows.count
+        if State.MISSING in state and not is_copy and not self._forget and self._kept is not None:
             if name not in self._missing:
                 return diagnosis.hold("it was not missing a moment ago: the next fix decides")
             if (reason := self._kept.get(name)) is not None:
@@ -221,8 +220,8 @@ class Inspection:
                 return replace(found, state=State.UNALIGNED, reasons=(lack,), freed=0)
             if not self._removes_copies:
                 return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, SECOND_COPIES), freed=0)
-            if is_all and copy_of(access, name) is None:
-                return found.hold(_DIFFERS)
+            if is_all and (why := why_no_copy(access, name)) is not None:
+                return found.hold(why)
         is_wanted = self._removes_copies and known.segment.copies is not Copies.NONE
         if found.state & _SHRINKING and place_of(name) not in at.limits.places and not is_wanted:
             return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, _NOT_MAINTAINED), freed=0)

@@ -28,18 +28,19 @@ class Moved(NamedTuple):
 
     segment: Segment
     name: str
+    there: Segment | None  # the segment that the index has at that name: a second copy without data, or one that moved
 
 
 def recognised(access: Access) -> Iterator[Done]:
     """Give the segments that people have moved their new names in the index.
 
     Durability: one commit for all places that were renamed, and one for all single segments.
-    Locks: the writers' lock, if something was moved. What was is asked again under it.
+    Locks: the writers' lock, if something was moved. What was is looked at again under it.
     """
     if [*renamed_places(access)]:
         yield from _follow_places(access)
-    if moved_segments(access):
-        yield from _follow_segments(access)
+    if found := moved_segments(access):
+        yield from _follow_segments(access, found)
 
 
 def _follow_places(access: Access) -> Iterator[Done]:
@@ -47,6 +48,8 @@ def _follow_places(access: Access) -> Iterator[Done]:
         with access.current().index.snapshot() as snapshot:
             renamed, names = _places_to_follow(access, snapshot)
             copies = [each for name in names.values() if (each := snapshot.segment_named(name)) is not None]
+        if not renamed:
+            return
         for each in copies:
             if each.name not in names:  # it has no data, else the place would not be followed
                 transaction.supersede(each)
@@ -57,27 +60,43 @@ def _follow_places(access: Access) -> Iterator[Done]:
         yield Done(old.removesuffix("/"), State.MISSING, (f"it was renamed to {new.removesuffix('/')}",), FOLLOW)
 
 
-def _follow_segments(access: Access) -> Iterator[Done]:
+def _follow_segments(access: Access, found: list[Moved]) -> Iterator[Done]:
     followed = list[Moved]()
     with access.transaction("fix") as transaction:
-        found = moved_segments(access)
         with access.current().index.snapshot() as snapshot:
-            copies = {each.name: snapshot.segment_named(each.name) for each in found}
+            found = _without_stuck([each for each in found if _is_still_there(access, snapshot, each)])
             spans = {each.segment: segment_rows.interval_of(snapshot, each.segment) for each in found}
-        exchanged = [each for each in found if each.name in {other.segment.name for other in found}]
+        sources = {each.segment.name for each in found}
         with contextlib.suppress(FileNotFoundError):  # one was moved on in the meantime
-            for each in found:
-                if each not in exchanged:
-                    there = _at(access, *each, transaction.take_generation())
-                    if (copy := copies[each.name]) is not None:
-                        transaction.supersede(copy)
-                    transaction.move(each.segment, there, spans[each.segment])
-                    followed.append(each)
-            transaction.set_names((segment.name, name) for segment, name in exchanged)
+            for segment, name, there in found:
+                if name not in sources:
+                    moved = _at(access, segment, name, transaction.take_generation())
+                    if there is not None:
+                        transaction.supersede(there)
+                    transaction.move(segment, moved, spans[segment])
+                    followed.append(Moved(segment, name, there))
+            exchanged = [each for each in found if each.name in sources]
+            transaction.set_names((each.segment.name, each.name) for each in exchanged)
             followed += exchanged
         transaction.commit()
-    for segment, name in followed:
+    for segment, name, _ in followed:
         yield Done(segment.name, State.MISSING, (f"it was moved to {name}",), FOLLOW)
+
+
+def _is_still_there(access: Access, snapshot: Snapshot, each: Moved) -> bool:
+    """Return whether nobody has appended to one of both, or moved the file on, since it was found."""
+    rows = snapshot.segment_named(each.segment.name), snapshot.segment_named(each.name)
+    return rows == (each.segment, each.there) and _has_bytes(access, each.segment, each.name)
+
+
+def _without_stuck(found: list[Moved]) -> list[Moved]:
+    """Return what was moved, without what is at the name of a segment with data of which nobody knows where it is."""
+    while True:
+        sources = {each.segment.name for each in found}
+        free = [each for each in found if each.there is None or each.there.copies is Copies.ALL or each.name in sources]
+        if len(free) == len(found):
+            return found
+        found = free
 
 
 def renamed_places(access: Access) -> Iterator[tuple[str, str]]:
@@ -142,9 +161,10 @@ def moved_segments(access: Access) -> list[Moved]:
         ]
     if not gone:
         return []
+    gone_names = {each.name for each in gone}
     unknown: dict[Interval | None, list[str]] = {}
     for name, _ in sorted(found_segments(directory, access.config), key=lambda each: in_order(each[0])):
-        if name not in known or name in copies or known[name] in gone:
+        if name not in known or name in copies or name in gone_names:
             unknown.setdefault(interval_of(name, access.config.step), []).append(name)
     candidates = {
         each: [name for name in unknown.get(interval, ()) if _is_moved(access, each, name)]
@@ -153,13 +173,11 @@ def moved_segments(access: Access) -> list[Moved]:
     }
     taken = [name for names in candidates.values() for name in names]
     found = [
-        Moved(segment, names[0])
+        Moved(segment, names[0], known.get(names[0]))
         for segment, names in candidates.items()
         if names and (len(names) == 1 or segment.facts.checksum is not None) and taken.count(names[0]) == 1
     ]
-    while stays := {each.name for each in gone} - {each.segment.name for each in found} & {each.name for each in found}:
-        found = [each for each in found if each.name not in stays]  # nobody knows what became of the one there
-    return found
+    return _without_stuck(found)
 
 
 def _is_gone(access: Access, segment: Segment) -> bool:

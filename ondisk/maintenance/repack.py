@@ -141,7 +141,7 @@ def _repack(
         copy = copy_left(access, before.segment) if State.MISSING in before.state else None
         if copy is not None:
             fix = command("fix", access.path, "--yes")
-            yield Done(before.segment, before.state, (*before.reasons, f"{copy} was a copy of it: run {fix}"))
+            yield Done(before.segment, before.state, (*before.reasons, f"{copy} may have its data: run {fix}"))
         elif _is_wanted(before):
             waiting.append(before)
         else:

@@ -20,7 +20,8 @@ from ondisk.index import Copies, Segment, segment_rows
 from ondisk.segments import dir
 from ondisk.segments.dir import METADATA, NEW_METADATA, MetadataFile
 from ondisk.segments.generations import hidden, present_name
-from ondisk.segments.places import twins
+from ondisk.segments.places import closed, twins
+from ondisk.step import inner_of
 
 _CHUNK = 1024 * 1024  # bytes that are compared together
 _OWN = {METADATA, NEW_METADATA, dir.SEQUENCE}
@@ -46,6 +47,19 @@ def copy_of(access: Access, name: str) -> str | None:
             if _is_copy(access, name, segment, may_be_part=may_be_part):
                 return twin
     return None
+
+
+def why_no_copy(access: Access, name: str) -> str | None:
+    """Return why a second copy may not be removed; None if all its bytes are in the segment that it is a copy of."""
+    if copy_of(access, name) is not None:
+        return None
+    with access.current().index.snapshot() as snapshot:
+        for place in closed(access.directory):
+            there = snapshot.segment_named(f"{place}{inner_of(name)}")
+            if there is not None and segment_rows.count_of(snapshot, there):
+                return f"its other copy is in {place}, which is away"
+    differs = "it has bytes that its other copy has not, perhaps of deleted data, or that cannot be read"
+    return f"{differs}: compare them with `ondisk scan`, and remove the file if nothing is missing in the other one"
 
 
 def is_linked_elsewhere(access: Access, name: str) -> bool:
@@ -76,9 +90,13 @@ def other_copy_lacking(access: Access, segment: Segment) -> str | None:
 
 
 def copy_left(access: Access, name: str) -> str | None:
-    """Return the name of a second copy of a segment that is missing: a fix reads the data there."""
+    """Return the name of a file that may have the data of a segment that is missing: a fix reads them there.
+
+    A second copy, or a file of another program to which data were appended before it was read.
+    """
     for twin, found, _ in _twins(access, name):
-        if found is not None and found.copies is not Copies.NONE and access.directory.stat(twin) is not None:
+        may_have = found is not None and (found.copies is not Copies.NONE or found.has_unknown)
+        if may_have and access.directory.stat(twin) is not None:
             return twin
     return None
 

@@ -250,7 +250,7 @@ class Pipeline:
         filtered = dict(zip(self.config.datasets, self._datasets, strict=False))
         now = {name: dataset.config.filter for name, dataset in filtered.items()}
         own, *others = (each.parts_of(self._filters_of) for each in (self._errors, *filtered.values()))
-        found = (_Filters(*json.loads(str(part))) for part in {**dict.fromkeys(own), **dict.fromkeys(chain(*others))})
+        found = (_Filters(*json.loads(str(part))) for part in dict.fromkeys(chain(own, *others)))
         self._saved = saved = sorted(found, key=itemgetter(0))
         last = saved[-1] if saved else _Filters(0, {})
         same = (each for each in reversed(saved) if each.of == now)
@@ -424,7 +424,8 @@ class Pipeline:
                     file, checksum = files[stage_name], hashlib.sha256()
                     with Stage(directory, duplicates.config, own, stage_name) as stage:
                         for _, format, payloads in parts:
-                            checksum.update(b"".join(payloads))
+                            for each in payloads:
+                                checksum.update(each)
                             mine = find(format.name)(duplicates.config)
                             batch = read_again(payloads, mine)
                             refuse_old(batch, duplicates.config)

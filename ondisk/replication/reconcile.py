@@ -357,7 +357,9 @@ class _Steps:
                 raise self._busy()
             if segment is not None and transaction.segments([segment.name]).get(segment.name) != segment:
                 message = f"{self._access.path}: {segment.name} was changed meanwhile, as by a fix or a repack"
-                raise StateError(message, hint="Run it again: it compares this segment again.")
+                raise StateError(
+                    message, hint="Run `ondisk replicate --reconcile` again: it compares this segment again."
+                )
             yield transaction
 
     def _busy(self) -> StateError:

@@ -47,7 +47,8 @@ class Place(NamedTuple):
     """A folder below `.archive/`."""
 
     name: str  # `.archive/NAME/`
-    # what the file on the dataset's disk says, or else the one in the folder; None without both
+    # what the file on the dataset's disk says, or else the one in the folder; None without both. Of a copy of a place
+    # that is away, without data: they are those of the place
     identity: Identity | None
     why_away: str | None  # why its segments cannot be read; None if they can
     # the folder has the identity that the dataset's disk says. One that somebody has renamed or copied has hidden files
@@ -86,14 +87,13 @@ def place(directory: Directory, name: str) -> Place:
         inner = _read(directory, f"{name}{PLACE}")
     except StorageError as error:
         return Place(name, outer, error.message, is_ours=False)
-    known = outer or inner
-    why = None
+    known, why = outer or inner, None
     if outer is None and inner is not None and (owner := _owner(directory, name, inner.id)) is not None:
         original = place(directory, owner)
-        if original.is_offline and original.identity is not None:
-            known = original.identity._replace(count=0)  # its data are those of the original
         if original.why_away is not None and original.renamed != name:
             why, known = f"it is a copy of {owner}, which is away", inner._replace(count=0)
+            if original.is_offline:
+                known = known._replace(is_offline=True)
     if known is not None and known.is_offline:
         return Place(name, known, "it is offline", is_ours=False)
     found = directory.stat(name.removesuffix("/"))
@@ -206,11 +206,12 @@ def own_identity(directory: Directory, found: Place) -> Identity:
 
 
 def home(directory: Directory, found: Place) -> str | None:
-    """Return the folder that has the identity of a place: its own, or another one; None if it is in none."""
+    """Return the folder that has the identity of a place: its own, or another one; None if it is in none, or older."""
     if found.identity is None:
         return None
     inner = inner_identities(directory, [found.name, *named(directory)])
-    return next((name for name, each in inner.items() if each.id == found.identity.id), None)
+    wanted = found.identity
+    return next((n for n, each in inner.items() if each.id == wanted.id and each.generation >= wanted.generation), None)
 
 
 def _owner(directory: Directory, name: str, id_: str) -> str | None:

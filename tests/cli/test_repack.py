@@ -92,7 +92,7 @@ def test_it_removes_a_second_copy_only_if_it_is_told_to(run, weather):
     shutil.copy(weather / ".archive/last" / FIRST, copy)
     assert run("fix", weather, "--yes").code == 0
     assert (run("repack", weather, "--yes").code, copy.exists()) == (0, True)
-    how = f"`ondisk repack {weather.absolute()} --second-copies --yes` removes them"
+    how = f"`ondisk repack {weather.absolute()} --second-copies --yes` compares and removes them"
     note = f"second copies of data in other segments: 1 segment; {how}"
     assert (run("check", weather).code, run("check", weather).text.splitlines()[-1]) == (0, note)
     done = run("repack", weather, "--second-copies")

@@ -15,6 +15,7 @@ from worlds import change_config, clock, content, lose_index, rot, sql
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.access import Access
+from ondisk.dataset.skipped import Skipped
 from ondisk.errors import ArchiveOffline, NotFound, SegmentMissing, StateError
 from ondisk.maintenance import moved as moved_module
 from ondisk.maintenance.maintain import maintain
@@ -402,7 +403,7 @@ def test_a_copy_with_more_than_the_data_that_count_is_neither_read_nor_removed(c
     for dry_run in (True, False):
         report = copied.repack(second_copies=True, dry_run=dry_run)
         assert not [each.segment for each in report if each.action]
-        assert any("perhaps deleted ones" in reason for each in report for reason in each.reasons)
+        assert any("perhaps of deleted data" in reason for each in report for reason in each.reasons)
     maintain(copied.path)
     assert numbers(copied) == [each for each in EVERYTHING if each != 12]
     assert (copied.path / LAST / name_of(copied, 1)).exists()
@@ -976,6 +977,130 @@ def test_a_killed_move_is_finished_when_the_disk_is_back(dataset, verb, tmp_path
     (tmp_path / "disk").rename(dataset.path / LAST)
     assert maintain(dataset.path).lost == 0
     assert seqs(dataset.path) == before
+
+
+# Away
+
+
+@pytest.mark.parametrize("verb", ["fix", "repack"])
+def test_deleted_data_do_not_come_back_with_their_disk(dataset, verb, tmp_path):
+    dataset.delete("n: >=10")
+    (dataset.path / "2026").rename(tmp_path / "disk")
+    getattr(dataset, verb)()
+    (tmp_path / "disk").rename(dataset.path / "2026")
+    maintain(dataset.path)
+    assert numbers(dataset) == [*range(6)]
+
+
+def test_data_deleted_from_a_copy_do_not_come_back_with_their_place(three, tmp_path):
+    """The copy has had their rows since the place was away. Its own file stays: it is the second copy now."""
+    archived = next((three / ".archive/2024").rglob("11-20.*"))
+    own = three / "2026" / archived.name
+    (three / ".archive/2024").rename(tmp_path / "disk")
+    copy(tmp_path / "disk/2026" / archived.name, own)
+    fix(three)
+    with ondisk.open(three) as dataset:
+        dataset.delete("n: 16")
+    before = seqs(three)
+    (tmp_path / "disk").rename(three / ".archive/2024")
+    for _ in range(2):
+        assert maintain(three).lost == 0
+        assert seqs(three) == before
+    assert archived.exists()
+
+
+def test_a_copy_of_a_place_that_is_offline_is_no_place(three, tmp_path):
+    copy(three / ".archive/2024", three / ".archive/copy")
+    fix(three)
+    with ondisk.open(three) as dataset:
+        dataset.set_offline("2024")
+        with pytest.warns(ArchiveOffline) as warned:
+            numbers(dataset)
+        assert len(warned) == 1
+        assert dataset.check().is_clean
+        held = [each for each in dataset.repack(second_copies=True) if each.segment.startswith(".archive/copy")]
+        assert ["which is away" in each.reasons[-1] for each in held] == [True]
+
+
+def test_no_opening_waits_for_the_lock_while_the_place_of_a_killed_move_is_away(dataset, tmp_path, monkeypatch):
+    with killed_in(Access, "leave_moved"):
+        dataset.archive(name_of(dataset, 1))
+    dataset.close()
+    (dataset.path / LAST).rename(tmp_path / "disk")
+    monkeypatch.setattr(Access, "transaction", None)
+    with ondisk.open(dataset.path) as again:
+        assert again.summary().count == 12
+
+
+def test_a_place_whose_older_state_is_in_its_place_may_be_forgotten(dataset, tmp_path):
+    last = dataset.path / LAST
+    copy(last, tmp_path / "older")
+    dataset.archive(name_of(dataset, 1))
+    remove(last)
+    (tmp_path / "older").rename(last)
+    assert any("--forget last" in reason for each in dataset.fix() for reason in each.reasons)
+    assert dataset.fix(forget_place="last").lost == 12
+
+
+def test_a_place_that_a_copy_can_replace_says_so(three, tmp_path):
+    copy(three / ".archive/2024", three / ".archive/copy")
+    remove(three / ".archive/2024")
+    (three / ".archive/2024").mkdir()
+    reasons = [reason for each in fix(three) for reason in each.reasons]
+    assert any(
+        ".archive/copy is it, or a copy: mount its disk here, or move that folder here" in each for each in reasons
+    )
+    (three / ".archive/2024").rmdir()
+    rename(three, _copy="2024")
+    assert maintain(three).lost == 0
+
+
+def test_data_of_a_place_that_is_away_are_skipped_as_damaged_ones_are(three, tmp_path):
+    (three / ".archive/2024").rename(tmp_path / "disk")
+    with ondisk.open(three) as dataset:
+        skipped = Skipped()
+        found = sorted(datum.metadata["n"] for datum in dataset.query(damaged=skipped))
+        assert (skipped.count, {16, 17, 18, 19} & {*found}) == (4, set())
+        dataset.delete("n: >=16")
+        assert numbers(dataset) == [*range(1, 6), *range(10, 16)]
+
+
+def test_a_place_without_its_segments_does_not_come_online(three, tmp_path):
+    with ondisk.open(three) as dataset:
+        dataset.set_offline("2024")
+        (three / ".archive/2024").rename(tmp_path / "disk")
+        copy(three / ".archive/2023/.place", three / ".archive/2024/.place")
+        with pytest.raises(SegmentMissing) as raised:
+            dataset.set_online("2024")
+        assert ".place" not in raised.value.hint
+        shutil.copy2(three / ".archive/2024.place", three / ".archive/2024/.place")
+        with pytest.raises(SegmentMissing, match="none of its segments"):
+            dataset.set_online("2024")
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_a_forgotten_place_leaves_its_data_to_a_copy_that_is_whole(three, tmp_path, is_edited):
+    archived = next((three / ".archive/2024").rglob("11-20.*"))
+    own = three / "2026" / archived.name
+    copy(archived, own)
+    fix(three)
+    if is_edited:
+        rot(of_file(own), of_file(own).read_bytes()[:-3] + b"}}}")
+    remove(three / ".archive/2024")
+    with ondisk.open(three) as dataset:
+        report = dataset.fix(forget_place="2024")
+        (forgotten,) = [each for each in report if each.action == "forget"]
+        is_checked = dataset.config.format != "blob"  # each file of a folder has its own checksum
+        assert forgotten.lost == (4 if is_edited and is_checked else 0)
+
+
+def test_a_repack_keeps_a_moved_segment_to_which_data_were_appended(dataset):
+    archived = dataset.path / LAST / name_of(dataset)
+    archived.rename(dataset.path / name_of(dataset))
+    dataset.append(data(dataset, [20]))
+    assert dataset.repack().lost == 0
+    assert maintain(dataset.path).lost == 0
+    assert numbers(dataset) == sorted([*EVERYTHING, 20])
 
 
 def test_data_appended_to_a_copy_while_a_fix_waits_to_follow_stay(dataset, monkeypatch):
