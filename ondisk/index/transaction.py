@@ -27,6 +27,7 @@ _CACHED_IDS = 200_000
 _SOME = 10_000  # rows
 _LOST = "it was lost here"
 _SEQS = "SELECT value AS seq FROM json_each(?)"
+_INSIDE = ' AND reftime >= "begin" AND reftime < "end"'
 
 
 class Transaction(AtomicChange):
@@ -181,7 +182,9 @@ class Transaction(AtomicChange):
     def forget_if_empty(self, segment: Segment) -> bool:
         """Remove a segment without data from the index; return whether it had none."""
         ((count,),) = self._rows(f"SELECT {COUNTED} FROM segment WHERE id = ?", (segment.id,))
-        if count or (count is None and self._rows(f"{self._seqs_of(segment)} LIMIT 1", (segment.id,))):
+        inside = "SELECT 1 FROM datum JOIN segment ON segment.id = datum.segment" + _INSIDE
+        found = count or self._rows(f"{inside} WHERE segment.id = ? LIMIT 1", (segment.id,))
+        if found or (count is None and self._rows(f"{self._seqs_of(segment)} LIMIT 1", (segment.id,))):
             return False
         self.supersede(segment)
         return True
@@ -277,7 +280,7 @@ class Transaction(AtomicChange):
 
     def data_of(self, segment: Segment) -> str:
         """Return the SQL that joins a segment with its data."""
-        span = "" if segment.id in self._outside() else ' AND reftime >= "begin" AND reftime < "end"'
+        span = "" if segment.id in self._outside() else _INSIDE
         return f"datum JOIN segment ON segment.id = datum.segment{span}"
 
     def _seqs_of(self, segment: Segment) -> str:
