@@ -16,6 +16,7 @@ examples are those below. Costly ones draw at most so many, see `drawn.up_to`.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import tempfile
@@ -69,6 +70,12 @@ HERE = Path(__file__).parent
 
 # A shell that starts the tests in the background makes them ignore SIGINT, and so would the commands that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Let collections of garbage leave out the tests themselves: they take longer than what some tests measure."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

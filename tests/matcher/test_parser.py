@@ -224,10 +224,10 @@ def test_an_expression_that_is_too_long_is_refused():
     ids=lambda text: text[:24],
 )
 def test_the_longest_expressions_are_read_or_refused_quickly(text):
-    begin = time.process_time()
+    begin = time.thread_time()
     with suppress(MatchError):
         read(text)
-    assert time.process_time() - begin < 5
+    assert time.thread_time() - begin < 5
 
 
 def test_now_must_have_a_time_zone():
