@@ -1,4 +1,4 @@
-"""Alembic's environment for `index.sqlite`: it uses the connection that `ondisk.index.rebuild` passes.
+"""Alembic's environment for `index.sqlite`: it uses the connection that `ondisk.index.convert` passes.
 
 All revisions of one upgrade are one transaction. This needs two settings: by default Alembic treats SQLite as a
 database without transactional DDL, and Python's sqlite3 begins no transaction before CREATE or ALTER.

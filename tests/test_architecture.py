@@ -99,8 +99,8 @@ OUTSIDE = {
     ("files/export.py", "sqlite3.connect"),  # a temporary file without a name
     ("index/connection.py", "sqlite3.connect"),
     ("index/index.py", "sqlite3.connect"),
-    ("index/rebuild.py", "sqlite3.connect"),
-    ("index/rebuild.py", "tempfile"),  # the copies of a dry run, which SQLite attaches
+    ("index/convert.py", "sqlite3.connect"),
+    ("index/convert.py", "tempfile"),  # the copies of a dry run, which SQLite attaches
     ("keys.py", "os.open"),  # the key file, which is in no dataset
     ("replication/compare.py", "sqlite3.connect"),  # a temporary file without a name
     ("staging/rows.py", "sqlite3.connect"),
@@ -196,7 +196,7 @@ TESTED_ELSEWHERE = {
     "index/changes.py": "replication/test_feed.py",
     "index/field_values.py": "dataset/test_read.py",  # summaries
     "index/groups.py": "dataset/test_groups.py",
-    "index/rebuild.py": "maintenance/test_migrate.py",
+    "index/convert.py": "maintenance/test_migrate.py",
     "replication/source_rows.py": "replication/test_replica.py",
     "index/segment_rows.py": "index/test_snapshot.py",
     "index/swap.py": "maintenance/test_migrate.py",

@@ -1,4 +1,4 @@
-"""Sums of the data of each segment and day, for summaries. `ondisk.index.rebuild` fills them."""
+"""Sums of the data of each segment and day, for summaries. `ondisk.index.convert` fills them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from ondisk.formats import Format, find
 from ondisk.formats.diskqueue.state import NAME as STATE
 from ondisk.index import INDEX, Segment, Snapshot, segment_rows
 from ondisk.index.connection import damaged, sqlite_errors
-from ondisk.index.rebuild import copy_index, sync_copy
+from ondisk.index.convert import copy_index, sync_copy
 from ondisk.segments.dir import METADATA, MetadataEntry, MetadataFile, file_name, files_of, seen_in
 from ondisk.segments.facts import Committed, Seen, checksum_of, tail_of
 from ondisk.segments.places import closed, outside

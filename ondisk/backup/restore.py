@@ -43,7 +43,7 @@ from ondisk.errors import (
 from ondisk.filesystem import LOCK, Directory, WritableFile
 from ondisk.index import INDEX
 from ondisk.index.connection import NEW, sqlite_errors
-from ondisk.index.rebuild import Placed, put_in_place, record_places, remove_copy
+from ondisk.index.convert import Placed, put_in_place, record_places, remove_copy
 from ondisk.segment import End, Facts
 from ondisk.segments import places
 from ondisk.segments.dir import METADATA, SEQUENCE, MetadataFile, facts_in, file_name, write_sequence

@@ -301,7 +301,7 @@ class Access:
             self._drop(queries=False)
             take_over(self.directory, exchanged, self.config.lock_timeout)
         elif has_other_names(self.directory):
-            from ondisk.index.rebuild import separate
+            from ondisk.index.convert import separate
 
             self._drop(queries=False)
             separate(self.directory, self.config)

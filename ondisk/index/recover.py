@@ -27,8 +27,8 @@ from ondisk.index.connection import (
     connect_to_read,
     sqlite_errors,
 )
+from ondisk.index.convert import copy_index, free_name, sync_copy
 from ondisk.index.index import building, check_revision, dump
-from ondisk.index.rebuild import copy_index, free_name, sync_copy
 from ondisk.index.swap import swap_in
 from ondisk.index.tables import FORMER, Columns
 from ondisk.index.tide import HIGHEST, Exchanged, Recorded, TideMark

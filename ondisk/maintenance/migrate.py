@@ -46,7 +46,7 @@ from ondisk.filesystem import Directory, ReadableFile, WritersLock
 from ondisk.formats import find
 from ondisk.formats.described import HasItems
 from ondisk.index import INDEX, Index, segment_rows
-from ondisk.index.rebuild import Old, Rebuilt, back_up, clear, free_name, in_conflict, old
+from ondisk.index.convert import Converted, Old, back_up, clear, free_name, in_conflict, old
 from ondisk.index.swap import LOGS, move_log, swap_in
 from ondisk.index.tables import REVISION
 from ondisk.index.take_over import Taken, TakeOver
@@ -264,7 +264,7 @@ class _Archive(_Dataset):
     is_known: bool = False
 
 
-_Fill: TypeAlias = Callable[[_Dataset, Rebuilt], None]
+_Fill: TypeAlias = Callable[[_Dataset, Converted], None]
 """Gives new fields their values; without it, they have none."""
 
 
@@ -454,9 +454,9 @@ def _report(dataset: _Dataset, before: Old, plan: _Plan) -> None:
     if _shows_conflicts(before.config, dataset.config):
         _find_conflicts(dataset, before.connection)
     if plan.taken and not dataset.migration.offending:
-        with Rebuilt.aside(dataset.directory, before.connection) as new:
+        with Converted.aside(dataset.directory, before.connection) as new:
             _build(dataset, before, new, None)
-            _take_over(dataset, new, plan, None, Rebuilt.aside)
+            _take_over(dataset, new, plan, None, Converted.aside)
 
 
 def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: set[str], forget: set[str]) -> None:
@@ -468,10 +468,10 @@ def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: se
                 return
             _plan(dataset, before)
             if migration.changes_index:
-                new = stack.enter_context(Rebuilt.beside(directory, before.connection))
+                new = stack.enter_context(Converted.beside(directory, before.connection))
                 _build(dataset, before, new, _fill)
                 _check_data(dataset, before, new)
-                uuid = _take_over(dataset, new, plan, _fill, Rebuilt.beside)
+                uuid = _take_over(dataset, new, plan, _fill, Converted.beside)
                 new.finish(config)
                 for archive in plan.taken:
                     move_log(archive.directory, config.lock_timeout)
@@ -489,7 +489,7 @@ def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: se
     migration.done = migration.is_needed
 
 
-def _swap_in(dataset: _Dataset, new: Rebuilt, plan: _Plan, uuid: str | None) -> None:
+def _swap_in(dataset: _Dataset, new: Converted, plan: _Plan, uuid: str | None) -> None:
     directory, migration = dataset.directory, dataset.migration
     try:
         _move_out(dataset)
@@ -522,10 +522,10 @@ def _move_out(dataset: _Dataset, *, back: bool = False) -> None:
 
 def _take_over(
     dataset: _Dataset,
-    new: Rebuilt,
+    new: Converted,
     plan: _Plan,
     fill: _Fill | None,
-    copy: Callable[[Directory, sqlite3.Connection], contextlib.AbstractContextManager[Rebuilt]],
+    copy: Callable[[Directory, sqlite3.Connection], contextlib.AbstractContextManager[Converted]],
 ) -> str | None:
     """Take over the rows of all archives, and count those that are gone as lost; return the new UUID."""
     migration = dataset.migration
@@ -617,7 +617,7 @@ def _shows_conflicts(was: DatasetConfig, now: DatasetConfig) -> bool:
     )
 
 
-def _build(dataset: _Dataset, before: Old, new: Rebuilt, fill: _Fill | None) -> None:
+def _build(dataset: _Dataset, before: Old, new: Converted, fill: _Fill | None) -> None:
     now, migration = dataset.config, dataset.migration
     new.upgrade(before.config)
     if migration.changes_fields:
@@ -628,7 +628,7 @@ def _build(dataset: _Dataset, before: Old, new: Rebuilt, fill: _Fill | None) -> 
     new.forget_sums(before.config, now)
 
 
-def _check_data(dataset: _Dataset, before: Old, new: Rebuilt) -> None:
+def _check_data(dataset: _Dataset, before: Old, new: Converted) -> None:
     """Raise if the data of the dataset itself do not allow the new configuration."""
     now, migration = dataset.config, dataset.migration
     if migration.offending:
@@ -657,7 +657,7 @@ def _find_conflicts(dataset: _Dataset, connection: Any) -> None:
         dataset.migration.add(Offender(Location(dataset.prefix + segment, offset, size), reason, values))
 
 
-def _fill(dataset: _Dataset, new: Rebuilt) -> None:
+def _fill(dataset: _Dataset, new: Converted) -> None:
     """Read the values of new fields from the segments, a few thousand data at a time."""
     migration = dataset.migration
     kinds = migration.added | {name: kind for name, (_, kind) in migration.retyped.items()}

@@ -30,7 +30,7 @@ SLOW = {"dataclasses", "inspect", "shutil", "textwrap"}
 RARE = (
     *("backends", "backup", "dataset.commit_staged", "dataset.exchanged", "dataset.groups"),
     *("dataset.merged", "dataset.summaries", "files", "formats.diskqueue", "index.field_values", "index.groups"),
-    *("index.rebuild", "index.recover", "keys", "maintenance.states", "pipeline", "queue"),
+    *("index.convert", "index.recover", "keys", "maintenance.states", "pipeline", "queue"),
     *("replication", "server", "spark", "staging", "workers"),
 )
 OF_WRITERS = (

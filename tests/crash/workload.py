@@ -42,7 +42,7 @@ import ondisk.formats.diskqueue.seg
 import ondisk.formats.grib
 import ondisk.formats.odimh5
 import ondisk.formats.vm2
-import ondisk.index.rebuild
+import ondisk.index.convert
 import ondisk.index.tables
 import ondisk.maintenance.archive
 import ondisk.maintenance.check
@@ -67,7 +67,7 @@ from ondisk.segments import quarantine
 from ondisk.segments.generations import REPLACED, hidden
 from ondisk.staging.stage import FinishedStage, Stage
 
-ondisk.index.rebuild.alembic()  # imports Alembic, too
+ondisk.index.convert.alembic()  # imports Alembic, too
 
 CONFIG: dict[str, Any] = {
     "format": "vm2",

@@ -113,12 +113,12 @@ def separate(directory: Directory, config: DatasetConfig) -> None:
     """Replace the index by a copy, so that its other names do not change with it. The caller must hold the lock."""
     with old(directory, config) as before:
         if before is not None:
-            with Rebuilt.beside(directory, before.connection) as new:
+            with Converted.beside(directory, before.connection) as new:
                 new.finish(before.config)
                 swap_in(directory, config.lock_timeout, with_log=False)
 
 
-class Rebuilt:
+class Converted:
     """A copy of an index that is being changed. Nobody else uses it, and a crash loses nothing.
 
     Raises, in every method:
@@ -132,7 +132,7 @@ class Rebuilt:
 
     @classmethod
     @contextlib.contextmanager
-    def beside(cls, directory: Directory, source: sqlite3.Connection) -> Iterator[Rebuilt]:
+    def beside(cls, directory: Directory, source: sqlite3.Connection) -> Iterator[Converted]:
         """Copy an index to `.index.sqlite.new`, which is removed at the end of the block, if it is there still."""
         new = cls(directory, copy_index(directory, source, NEW), str(directory.path / NEW))
         try:
@@ -143,7 +143,7 @@ class Rebuilt:
 
     @classmethod
     @contextlib.contextmanager
-    def aside(cls, directory: Directory, source: sqlite3.Connection) -> Iterator[Rebuilt]:
+    def aside(cls, directory: Directory, source: sqlite3.Connection) -> Iterator[Converted]:
         """Copy an index to a file in TMPDIR for the length of the block, for a dry run."""
         with (
             tempfile.NamedTemporaryFile() as file,
