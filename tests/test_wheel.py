@@ -95,10 +95,10 @@ def test_the_installed_library_stores_and_finds(home):
 def test_the_installed_migrations_are_found_and_run(home):
     code = """if True:
         import sqlite3
-        from ondisk.index import rebuild
+        from ondisk.index import convert
         connection = sqlite3.connect(":memory:", isolation_level=None)
-        rebuild.upgrade(connection)
-        print(rebuild.location())
+        convert.upgrade(connection)
+        print(convert.location())
         print(*connection.execute("SELECT version_num FROM alembic_version").fetchone())
     """
     location, revision = python(home, code).split()

@@ -14,7 +14,7 @@ from ondisk.config import DatasetConfig
 from ondisk.errors import ArchiveOffline, SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.index import Snapshot, segment_rows
-from ondisk.segments.places import Place, home, named, outside, place
+from ondisk.segments.places import Place, has_files, home, named, outside, place
 from ondisk.step import ARCHIVE, LAST, Interval
 
 if TYPE_CHECKING:
@@ -38,12 +38,13 @@ def away_in(snapshot: Snapshot) -> Iterator[Place]:
 
 
 def unknown_in(snapshot: Snapshot) -> Iterator[Place]:
-    """Yield the places that are away or offline, and that the index does not know, since it was lost."""
+    """Yield the places of which the index knows no segment, since it was lost: those that are away, and those back."""
     directory = snapshot.index.directory
     known = {*segment_rows.places(snapshot)}
     for name in sorted(named(directory) - known):
         found = place(directory, name)
-        if found.why_away is not None and found.identity is not None and found.identity.count:
+        is_back = found.is_ours and has_files(directory, name.rstrip("/"))
+        if (found.why_away is not None or is_back) and found.identity is not None and found.identity.count:
             yield found
 
 
@@ -116,10 +117,12 @@ def missing(directory: Directory, found: Place) -> SegmentMissing:
     name = found.name.split("/")[1]
     if found.renamed is not None:
         hint = f"{command('fix', directory.path, '--yes')} follows it."
+    elif found.why_away is None:
+        return SegmentMissing(_unknown(directory, found))
+    elif (there := home(directory, found)) is not None and there != found.name:
+        hint = f"{there.rstrip('/')} is it, or a copy: mount its disk here, or move that folder here."
     elif found.is_offline:
         hint = f"Mount its disk, then run {command('archive', directory.path, '--online', name, '--yes')}."
-    elif (there := home(directory, found)) is not None:
-        hint = f"{there.rstrip('/')} is it, or a copy: mount its disk here, or move that folder here."
     else:
         forget = command("fix", directory.path, "--forget", name, "--yes")
         hint = f"Mount its disk. If it is gone for good, {forget} counts its data as lost."
@@ -130,8 +133,13 @@ def doubts(snapshot: Snapshot, *, offline: bool) -> Iterator[str]:
     """Yield why answers may lack data: a place has data that the index has lost; or it is offline."""
     path = snapshot.index.directory.path
     for found in unknown_in(snapshot):
-        assert found.identity is not None
-        yield f"{path}: the {found.identity.count} data in {found.name} are not in the index: {found.why_away}"
+        yield _unknown(snapshot.index.directory, found)
     for found in away_in(snapshot):
         if offline and found.is_offline:
             yield f"{path}: {found.name} is offline; its data were left out"
+
+
+def _unknown(directory: Directory, found: Place) -> str:
+    assert found.identity is not None
+    why = found.why_away or f"{command('fix', directory.path, '--yes')} reads them"
+    return f"{directory.path}: the {found.identity.count} data in {found.name} are not in the index: {why}"

@@ -8,7 +8,7 @@ the old file its name.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -197,7 +197,9 @@ def coming_online(access: Access, name: str) -> Change:
     before = found.identity
     if before is None or not before.is_offline or access.directory.stat(places.outside(place)) is None:
         raise NotFound(f"{access.path / place} is not offline", hint="`ondisk info` lists what is.")
-    if places.home(access.directory, found) != place:
+    if (home := places.home(access.directory, found)) != place:
+        if home is not None:
+            raise missing(access.directory, found)
         hint = "Mount its disk first."
         inner, outer = f"{place}{places.PLACE}", places.outside(place)
         if access.directory.stat(inner) is None:
@@ -211,19 +213,36 @@ def coming_online(access: Access, name: str) -> Change:
     return Change(done, lambda _: places.write(access.directory, place, now, only_outside=True))
 
 
-def recount(access: Access) -> None:
+def recount(access: Access, verb: str, names: Collection[str] = ()) -> None:
     """Write the number of data of each folder of the archive, and their span, if these are others than it says.
 
-    Locks: the writers' lock.
+    Each gets the next generation then, so that an older copy of it is known as one.
+
+    Args:
+        names: folders that count although the index has no segment there: nothing in them is unknown.
+
+    Locks: the writers' lock, if there is something to write.
     """
-    with access.locked("repack"), access.current().index.snapshot() as snapshot:
-        for name in segment_rows.places(snapshot):
+    if _recounted(access, names):
+        with access.transaction(verb) as transaction:
+            generation = transaction.take_generation()
+            transaction.commit()
+            for name, identity in _recounted(access, names).items():
+                places.write(access.directory, name, identity._replace(generation=generation))
+
+
+def _recounted(access: Access, names: Collection[str]) -> dict[str, places.Identity]:
+    """Return the folders that must get another identity."""
+    recounted = {}
+    with access.current().index.snapshot() as snapshot:
+        for name in {*segment_rows.places(snapshot), *names}:
             found, (count, interval) = places.place(access.directory, name), segment_rows.extent_of(snapshot, name)
             # A folder of second copies gets no identity: it may become the one whose segments somebody moves there.
             if found.why_away is None and (count or found.is_ours):
                 now = places.own_identity(access.directory, found)._replace(count=count).during(interval)
                 if now != found.identity or not found.is_ours:
-                    places.write(access.directory, name, now)
+                    recounted[name] = now
+    return recounted
 
 
 def forgetting(access: Access, name: str) -> Change:

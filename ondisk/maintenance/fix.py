@@ -22,7 +22,7 @@ from ondisk.index.changes import Removal
 from ondisk.index.sums import wrong_sums
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.ages import Ages
-from ondisk.maintenance.archive import carried_out, forgetting
+from ondisk.maintenance.archive import carried_out, forgetting, recount
 from ondisk.maintenance.check import FileContent, read_content
 from ondisk.maintenance.compare import Outcome, Refused, Scanned, Subject, explained
 from ondisk.maintenance.diagnosis import Known
@@ -37,7 +37,7 @@ from ondisk.segment import REMEDY, is_loss
 from ondisk.segments import generations
 from ondisk.segments.dir import MetadataFile
 from ondisk.segments.generations import MOVED, hidden
-from ondisk.segments.places import closed
+from ondisk.segments.places import closed, named
 from ondisk.staging.jobs import Changed
 from ondisk.step import inner_of
 
@@ -102,6 +102,8 @@ def fix(
         report.add(_fix(access, now, progress, scan_all, errors, ages, forget=forget))
         report.needs_check = access.needs_check()
         report.segments += map(Done.of, access.layout.mend(access))
+        if not report.needs_check:
+            recount(access, "fix", named(access.directory))
         report.segments += [_left_alone(each) for each in places_away(access)]
         report.segments += _unaccounted(access, report)
     return report

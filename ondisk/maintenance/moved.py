@@ -79,6 +79,11 @@ def _follow_segments(access: Access, found: list[Moved]) -> Iterator[Done]:
             transaction.set_names((each.segment.name, each.name) for each in exchanged)
             followed += exchanged
         transaction.commit()
+    with access.current().index.snapshot() as snapshot:
+        emptied = {place_of(each.segment.name) for each in followed} - {"", *segment_rows.places(snapshot)}
+    for place in emptied:
+        if access.directory.stat(place.rstrip("/")) is None:
+            places.forget(access.directory, place)
     for segment, name, _ in followed:
         yield Done(segment.name, State.MISSING, (f"it was moved to {name}",), FOLLOW)
 
@@ -133,8 +138,12 @@ def _is_followed(access: Access, snapshot: Snapshot, old: str, new: str) -> bool
 
 def _has_bytes(access: Access, segment: Segment, name: str) -> bool:
     with contextlib.suppress(FileNotFoundError, StorageError):
-        return seen_at(access.directory, name, access.committed(segment)) in SAME_BYTES
+        return _seen(access, segment, name) in SAME_BYTES
     return False
+
+
+def _seen(access: Access, segment: Segment, name: str) -> Seen | None:
+    return seen_at(access.directory, name, access.committed(segment))
 
 
 def moved_segments(access: Access) -> list[Moved]:
@@ -147,6 +156,7 @@ def moved_segments(access: Access) -> list[Moved]:
     with access.current().index.snapshot() as snapshot:
         known = {each.name: each for each, *_ in segment_rows.all_segments(snapshot)}
         away = places.closed(directory)
+        offline = {name for name, each in away.items() if each.is_offline}
         # One to which data were appended after it was found to be a copy counts for itself.
         copies = {
             name
@@ -157,7 +167,7 @@ def moved_segments(access: Access) -> list[Moved]:
             each
             for name, each in known.items()
             # One without rows, too: its data were deleted, and would come back from a file that nobody knows.
-            if place_of(name) not in away and each.copies is not Copies.ALL and _is_gone(access, each)
+            if place_of(name) not in offline and each.copies is not Copies.ALL and _is_gone(access, each)
         ]
     if not gone:
         return []
@@ -167,7 +177,13 @@ def moved_segments(access: Access) -> list[Moved]:
         if name not in known or name in copies or name in gone_names:
             unknown.setdefault(interval_of(name, access.config.step), []).append(name)
     candidates = {
-        each: [name for name in unknown.get(interval, ()) if _is_moved(access, each, name)]
+        each: [
+            name
+            for name in unknown.get(interval, ())
+            # What has not the inode of a file that is away is a copy.
+            if _is_moved(access, each, name)
+            and (place_of(each.name) not in away or _seen(access, each, name) is Seen.UNTOUCHED)
+        ]
         for each in gone
         if (interval := interval_of(each.name, access.config.step)) is not None
     }
@@ -200,10 +216,9 @@ def _is_moved(access: Access, segment: Segment, name: str) -> bool:
     if access.layout.is_shared(name) and access.layout.is_shared(segment.name):  # names are used again
         return False
     with contextlib.suppress(FileNotFoundError, StorageError):
-        committed = access.committed(segment)
-        seen = seen_at(access.directory, name, committed)
+        seen = _seen(access, segment, name)
         if seen is Seen.SAME_TAIL and not is_dir(segment.format):
-            return committed.is_whole_in(access.directory.open_to_read(name)) is not False
+            return access.committed(segment).is_whole_in(access.directory.open_to_read(name)) is not False
         return seen in SAME_BYTES
     return False
 

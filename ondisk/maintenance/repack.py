@@ -111,7 +111,7 @@ def repack(
         _trim_deletions(access, ages)
         access.shrink_index()
         report.segments += map(Done.of, access.layout.leave_removed(access, "repack"))
-        recount(access)
+        recount(access, "repack")
         with access.transaction("repack") as transaction:
             if access.leave_moved(transaction) or ages.needs_commit:  # a dataset that nobody writes to ages, too
                 transaction.commit()

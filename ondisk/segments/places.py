@@ -3,9 +3,10 @@
     .archive/NAME/.place    the identity of the folder, beside its segments
     .archive/NAME.place     a copy on the dataset's own disk; it also says whether the place is offline
 
-Each move to a place writes both, the first one first. While that is absent, of another folder, or older than the
-second, the place is *away*: an empty mount point, a wrong disk and an older tape are told apart, also after the index
-was lost. In a place that is away or offline nothing is moved, created, forgotten or read.
+Each move to a place, and each fix or repack that finds other figures, writes both, the first one first. While that is
+absent, of another folder, or older than the second, the place is *away*: an empty mount point, a wrong disk and an
+older tape are told apart, also after the index was lost. In a place that is away or offline nothing is moved, created,
+forgotten or read.
 
 Places are named as in the names of segments: `.archive/NAME/`. The caller must hold the writers' lock to change them.
 """
@@ -30,7 +31,7 @@ class Identity(NamedTuple):
     """What the file of a place says."""
 
     id: str  # random; no other folder has it, but for copies
-    generation: int = 0  # of the segment that was moved there last. A file with a lower one is of an older state.
+    generation: int = 0  # of the last move or count. A file with a lower one is of an older state.
     count: int = 0  # type: ignore[assignment]  # not the method of tuples
     # the interval of its segments, microseconds since 1970; both 0 without any
     begin: int = 0
@@ -212,6 +213,12 @@ def home(directory: Directory, found: Place) -> str | None:
     inner = inner_identities(directory, [found.name, *named(directory)])
     wanted = found.identity
     return next((n for n, each in inner.items() if each.id == wanted.id and each.generation >= wanted.generation), None)
+
+
+def has_files(directory: Directory, folder: str) -> bool:
+    """Return whether a folder has any file that may be a segment, or that of one."""
+    seen = [each for each in directory.entries(folder) if not each.name.startswith(".")]
+    return any(each.kind != "directory" or has_files(directory, f"{folder}/{each.name}") for each in seen)
 
 
 def _owner(directory: Directory, name: str, id_: str) -> str | None:

@@ -18,7 +18,7 @@ import ondisk
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, FieldType
 from ondisk.errors import NeedsMigration
-from ondisk.index import INDEX, rebuild, tables
+from ondisk.index import INDEX, convert, tables
 from ondisk.index.tables import Columns
 from ondisk.step import Step
 
@@ -63,7 +63,7 @@ def created(config: DatasetConfig) -> sqlite3.Connection:
 
 def upgraded_from_nothing() -> sqlite3.Connection:
     connection = connect()
-    rebuild.upgrade(connection)
+    convert.upgrade(connection)
     return connection
 
 
@@ -116,7 +116,7 @@ def test_an_upgraded_index_has_the_schema_of_a_created_one(config):
 
 
 def test_the_newest_revision_is_the_one_that_ondisk_makes():
-    assert ScriptDirectory.from_config(rebuild.alembic()).get_current_head() == tables.REVISION
+    assert ScriptDirectory.from_config(convert.alembic()).get_current_head() == tables.REVISION
     stamped = upgraded_from_nothing().execute("SELECT version_num FROM alembic_version").fetchall()
     assert stamped == [(tables.REVISION,)]
 
@@ -124,7 +124,7 @@ def test_the_newest_revision_is_the_one_that_ondisk_makes():
 def test_upgrading_an_index_that_is_new_enough_changes_nothing():
     connection = created(CONFIGS["every type"])
     before = schema(connection)
-    rebuild.upgrade(connection)
+    convert.upgrade(connection)
     assert schema(connection) == before
 
 
@@ -136,7 +136,7 @@ def test_an_upgrade_that_fails_leaves_the_index_as_it_was(table):
     connection.execute(f"CREATE TABLE {table} (mine)")
     before = schema(connection)
     with pytest.raises(Exception, match=f"table {table} already exists"):
-        rebuild.upgrade(connection)
+        convert.upgrade(connection)
     assert schema(connection) == before
     assert not connection.in_transaction
 
@@ -168,7 +168,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def upgrade(path: Path) -> None:
     index = sqlite3.connect(path / INDEX, isolation_level=None)
-    rebuild.upgrade(index)
+    convert.upgrade(index)
     index.close()
 
 

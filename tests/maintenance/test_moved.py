@@ -938,8 +938,12 @@ def test_the_folder_of_a_place_that_is_offline_is_not_read_under_another_name(th
     with ondisk.open(three) as dataset, pytest.warns(ArchiveOffline) as warned:
         numbers(dataset)
     assert [each.message.args[0].endswith("2024/ is offline; its data were left out") for each in warned] == [True]
-    with ondisk.open(three) as dataset, pytest.raises(NotFound, match="tape is not offline"):
-        dataset.set_online("tape")
+    with ondisk.open(three) as dataset:
+        with pytest.raises(NotFound, match="tape is not offline"):
+            dataset.set_online("tape")
+        with pytest.raises(SegmentMissing) as raised:
+            dataset.set_online("2024")
+        assert ".archive/tape is it" in raised.value.hint
     rename(three, _tape="2024")
     with ondisk.open(three) as dataset:
         dataset.set_online("2024")
@@ -1001,6 +1005,7 @@ def test_data_deleted_from_a_copy_do_not_come_back_with_their_place(three, tmp_p
     fix(three)
     with ondisk.open(three) as dataset:
         dataset.delete("n: 16")
+        dataset.repack()
     before = seqs(three)
     (tmp_path / "disk").rename(three / ".archive/2024")
     for _ in range(2):
@@ -1030,6 +1035,70 @@ def test_no_opening_waits_for_the_lock_while_the_place_of_a_killed_move_is_away(
     monkeypatch.setattr(Access, "transaction", None)
     with ondisk.open(dataset.path) as again:
         assert again.summary().count == 12
+
+
+def test_what_the_index_has_lost_of_a_place_is_missed_until_a_fix_has_read_it(three, tmp_path):
+    (three / ".archive/2024").rename(tmp_path / "disk")
+    lose_index(three)
+    fix(three)
+    (tmp_path / "disk").rename(three / ".archive/2024")
+    with ondisk.open(three) as dataset:
+        with pytest.raises(SegmentMissing, match="are not in the index"):
+            numbers(dataset)
+        assert ["fix" in each for each in dataset.doubts()] == [True]
+        dataset.repack()
+        assert len(dataset.doubts()) == 1
+    fix(three)
+    with ondisk.open(three) as dataset:
+        assert {*range(16, 20)} < {*numbers(dataset)}
+        assert dataset.doubts() == []
+
+
+def test_a_place_from_which_all_segments_were_moved_may_go(three, tmp_path):
+    rename(three, _2024="2026")
+    (three / ".archive/2024").mkdir()
+    (three / ".archive/2026/.place").rename(three / ".archive/2024/.place")
+    before = seqs(three)
+    assert fix(three).lost == 0
+    remove(three / ".archive/2024")
+    assert maintain(three).lost == 0
+    with ondisk.open(three) as dataset:
+        assert dataset.check().is_clean
+        numbers(dataset)
+    assert seqs(three) == before
+    (three / ".archive/2026").rename(tmp_path / "disk")
+    lose_index(three)
+    assert any("4 data, which the index does not know" in reason for each in fix(three) for reason in each.reasons)
+
+
+def test_all_segments_of_a_place_are_followed_if_its_folder_is_gone(three):
+    archived = next((three / ".archive/2024").rglob("11-20.*"))
+    with ondisk.open(three) as dataset:
+        dataset.delete("n: 16")
+    before = seqs(three)
+    archived.rename(three / "2026" / archived.name)
+    remove(three / ".archive/2024")
+    assert maintain(three).lost == 0
+    assert seqs(three) == before
+    with ondisk.open(three) as dataset:
+        assert dataset.check(accurate=True).is_clean
+
+
+def test_an_older_copy_of_a_place_that_was_rewritten_is_not_read(three, tmp_path):
+    config = three / "dataset.toml"
+    config.write_text(f'maintain_archives = ["2024"]\n{config.read_text()}')
+    copy(three / ".archive/2024", tmp_path / "older")
+    with ondisk.open(three) as dataset:
+        dataset.delete("n: 16")
+        dataset.repack()
+    before = seqs(three)
+    (three / ".archive/2024").rename(tmp_path / "newer")
+    (tmp_path / "older").rename(three / ".archive/2024")
+    assert any("an older state of it is in its place" in reason for each in fix(three) for reason in each.reasons)
+    remove(three / ".archive/2024")
+    (tmp_path / "newer").rename(three / ".archive/2024")
+    assert maintain(three).lost == 0
+    assert seqs(three) == before
 
 
 def test_a_place_whose_older_state_is_in_its_place_may_be_forgotten(dataset, tmp_path):
