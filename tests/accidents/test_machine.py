@@ -41,6 +41,7 @@ class Machine(RuleBasedStateMachine):
         indices: copies of the index.
         away: segments that somebody moved out of the dataset.
         forgot: the index was lost or exchanged since it was judged: what is destroyed may leave no trace.
+        quarantined: data in quarantine when it was judged, which was said then.
         again: data that were deleted, and appended again: the bytes of the deleted ones may still be on disk.
     """
 
@@ -55,6 +56,7 @@ class Machine(RuleBasedStateMachine):
         self.indices: list[Path] = []
         self.away: list[tuple[str, Path]] = []
         self.forgot = False
+        self.quarantined: set[int] = set()
         self.again: set[int] = set()
         self.copies = 0
 
@@ -254,7 +256,7 @@ class Machine(RuleBasedStateMachine):
         victim = self.victim
         victim.maintain()
         code = victim.maintain()
-        victim.untraceable = {*victim.destroyed} if self.forgot else set()
+        victim.untraceable = victim.destroyed | self.quarantined if self.forgot else set()
         answered = check_law(victim)
         on_disk = victim.on_disk(victim.given | self.reported)
         gone = self.reported - victim.deleted - answered - on_disk - victim.destroyed
@@ -269,6 +271,8 @@ class Machine(RuleBasedStateMachine):
         victim.maybe |= victim.deleted & answered
         victim.deleted -= answered
         victim.destroyed, victim.codes, self.forgot = set(), [], False
+        items = [each.read_bytes() for each in victim.segments_on_disk() if ".quarantine" in each.parts]
+        self.quarantined = {each for each in NUMBERS if any(victim.payload(each) in content for content in items)}
         victim.revives = bool(self.backups or self.indices or self.away)
 
     @invariant()
