@@ -32,12 +32,12 @@ from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.index.changes import Removal
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.durable_steps import complete, move
 from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.observe import all_known
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
-from ondisk.maintenance.successor import complete, move
 from ondisk.segments import generations, places
 from ondisk.segments.facts import changed
 from ondisk.segments.generations import recorded_stat

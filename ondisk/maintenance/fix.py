@@ -26,13 +26,13 @@ from ondisk.maintenance.archive import carried_out, forgetting, recount
 from ondisk.maintenance.check import FileContent, read_content
 from ondisk.maintenance.compare import Outcome, Refused, Scanned, Subject, explained
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.durable_steps import complete
 from ondisk.maintenance.inspect import Inspection, interval_of, places_away
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import CHANGED, promised
 from ondisk.maintenance.reread import Unfound, commit, in_place, is_another_file, renewed, rewritten
 from ondisk.maintenance.salvage import salvaged, would_salvage
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State, readable
-from ondisk.maintenance.successor import complete
 from ondisk.segment import REMEDY, is_loss
 from ondisk.segments import generations
 from ondisk.segments.dir import MetadataFile

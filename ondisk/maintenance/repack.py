@@ -28,13 +28,13 @@ from ondisk.maintenance import replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived, merge_refusal, recount
 from ondisk.maintenance.check import old_items, staged_by_jobs
+from ondisk.maintenance.durable_steps import COPIES, Rewriting, complete, drop
 from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import promised
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, raise_fatal, readable
-from ondisk.maintenance.successor import COPIES, Rewriting, complete, drop
 from ondisk.segments import quarantine
 from ondisk.segments.facts import changed
 from ondisk.staging.jobs import Changed, remove

@@ -26,9 +26,9 @@ from ondisk.index.transaction import Transaction
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.compare import Compared, Comparison, Outcome, Refused, Scanned, Subject, damaged
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.durable_steps import appear, complete, successor
 from ondisk.maintenance.observe import scan as scan_file
 from ondisk.maintenance.second_copy import copy_of, is_linked_elsewhere
-from ondisk.maintenance.successor import appear, complete, successor
 from ondisk.segment import REMEDY, End, Facts, ScanResult
 from ondisk.segments import generations, quarantine
 from ondisk.segments.concat_writer import SegmentWriter

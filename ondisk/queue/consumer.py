@@ -23,9 +23,9 @@ from ondisk.errors import DatumNotFound, InvalidInput, OndiskError, ReadOnly, St
 from ondisk.formats.diskqueue.state import VERSION, State
 from ondisk.index import Copies, Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.durable_steps import complete, drop
 from ondisk.maintenance.states import Diagnosis
 from ondisk.maintenance.states import State as Is
-from ondisk.maintenance.successor import complete, drop
 from ondisk.queue import position as positions
 from ondisk.queue import state_file
 from ondisk.queue.order import Order, Stop, Taken

@@ -40,7 +40,7 @@ from ondisk.formats import Batch, Format
 from ondisk.index import Segment, Snapshot, changes, segment_rows
 from ondisk.index.precedence import FIRST
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.successor import appear, complete, displace, successor
+from ondisk.maintenance.durable_steps import appear, complete, displace, successor
 from ondisk.replication import source_rows
 from ondisk.replication.compare import Differs, OnRange, compared, needs_reconcile, situation
 from ondisk.replication.feed import Kind

@@ -26,7 +26,7 @@ from ondisk.dataset.access import Access
 from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, command
 from ondisk.index import Segment, changes, segment_rows
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.successor import complete, withdraw
+from ondisk.maintenance.durable_steps import complete, withdraw
 from ondisk.replication import source_rows
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.compare import WANTED, Differences, Differs, OnRange, Situation, compared, situation
