@@ -231,6 +231,12 @@ def recount(access: Access, verb: str, names: Collection[str] = ()) -> None:
                 places.write(access.directory, name, identity._replace(generation=generation))
 
 
+def _is_writable(directory: Directory, place: str) -> bool:
+    """Return whether the identity of a place can be written: its disk may be mounted to be read only."""
+    with directory.inside(place.rstrip("/")) as folder:
+        return folder.is_writable()
+
+
 def _recounted(access: Access, names: Collection[str]) -> dict[str, places.Identity]:
     """Return the folders that must get another identity."""
     recounted = {}
@@ -240,7 +246,7 @@ def _recounted(access: Access, names: Collection[str]) -> dict[str, places.Ident
             # A folder of second copies gets no identity: it may become the one whose segments somebody moves there.
             if found.why_away is None and (count or found.is_ours):
                 now = places.own_identity(access.directory, found)._replace(count=count).during(interval)
-                if now != found.identity or not found.is_ours:
+                if (now != found.identity or not found.is_ours) and _is_writable(access.directory, name):
                     recounted[name] = now
     return recounted
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from concurrency.test_readers import mounted_read_only
 from kit.crashes import Killed, killed_at, killed_in
 from worlds import change_config, clock, content, lose_index, rot, sql
 
@@ -1099,6 +1100,17 @@ def test_an_older_copy_of_a_place_that_was_rewritten_is_not_read(three, tmp_path
     (tmp_path / "newer").rename(three / ".archive/2024")
     assert maintain(three).lost == 0
     assert seqs(three) == before
+
+
+def test_data_are_deleted_from_a_place_that_can_only_be_read(three):
+    (three / ".archive/2024").rename(three / ".archive/.disk")
+    with mounted_read_only(three / ".archive/.disk", three / ".archive/2024"), ondisk.open(three) as dataset:
+        dataset.delete("n: 16")
+        left = seqs(three)
+        dataset.fix()
+        assert dataset.repack().is_clean
+    assert maintain(three).lost == 0
+    assert seqs(three) == left
 
 
 def test_a_place_whose_older_state_is_in_its_place_may_be_forgotten(dataset, tmp_path):
