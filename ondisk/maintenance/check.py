@@ -290,7 +290,8 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
     except (IntegrityError, SegmentMissing, StorageError) as error:
         if is_denied(error):
             raise
-        return FileContent(error.message, is_whole=False, is_read=False)
+        has_data = segment_rows.count_of(snapshot, segment) > 0  # else the index expects nothing in the file
+        return FileContent(error.message if has_data else None, is_whole=False, is_read=False)
     for offset, *_ in rows.rest():
         wrong.add(f"{offset}: {reason_at(found, offset)}")
     if is_whole and not wrong.count:

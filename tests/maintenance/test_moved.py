@@ -644,6 +644,20 @@ def test_a_segment_is_not_rewritten_before_a_copy_of_its_bytes_was_compared(data
     assert dataset.quarantine.total().items == 0
 
 
+def test_an_accurate_check_misses_nothing_in_a_copy_that_was_emptied(dataset):
+    archived = dataset.path / LAST / name_of(dataset)
+    if archived.is_dir():
+        pytest.skip("only files are cut")
+    own = dataset.path / name_of(dataset)
+    copy(archived, own)
+    for size in (None, 26, 0):
+        if size is not None:
+            os.truncate(own, size)
+        dataset.fix()
+    assert dataset.check().is_clean
+    assert dataset.check(accurate=True).is_clean
+
+
 def test_an_archived_segment_that_was_copied_over_a_newer_one_is_a_second_copy(dataset):
     dataset.append(data(dataset, [6, 7]))
     own = dataset.path / name_of(dataset)
