@@ -213,13 +213,10 @@ def coming_online(access: Access, name: str) -> Change:
     return Change(done, lambda _: places.write(access.directory, place, now, only_outside=True))
 
 
-def recount(access: Access, verb: str, names: Collection[str] = ()) -> None:
-    """Write the number of data of each folder of the archive, and their span, if these are others than it says.
+def recount(access: Access, verb: str, names: Collection[str]) -> None:
+    """Write the number of data of folders of the archive, and their span, if these are others than they say.
 
     Each gets the next generation then, so that an older copy of it is known as one.
-
-    Args:
-        names: folders that count although the index has no segment there: nothing in them is unknown.
 
     Locks: the writers' lock, if there is something to write.
     """
@@ -241,7 +238,7 @@ def _recounted(access: Access, names: Collection[str]) -> dict[str, places.Ident
     """Return the folders that must get another identity."""
     recounted = {}
     with access.current().index.snapshot() as snapshot:
-        for name in {*segment_rows.places(snapshot), *names}:
+        for name in names:
             found, (count, interval) = places.place(access.directory, name), segment_rows.extent_of(snapshot, name)
             # A folder of second copies gets no identity: it may become the one whose segments somebody moves there.
             if found.why_away is None and (count or found.is_ours):

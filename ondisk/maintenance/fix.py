@@ -37,7 +37,7 @@ from ondisk.segment import REMEDY, is_loss
 from ondisk.segments import generations
 from ondisk.segments.dir import MetadataFile
 from ondisk.segments.generations import MOVED, hidden
-from ondisk.segments.places import closed, named
+from ondisk.segments.places import closed, places
 from ondisk.staging.jobs import Changed
 from ondisk.step import inner_of
 
@@ -103,7 +103,8 @@ def fix(
         report.needs_check = access.needs_check()
         report.segments += map(Done.of, access.layout.mend(access))
         if not report.needs_check:
-            recount(access, "fix", named(access.directory))
+            # Nothing in them is unknown now. Those without an identity get one from a repack.
+            recount(access, "fix", [name for name, each in places(access.directory).items() if each.is_ours])
         report.segments += [_left_alone(each) for each in places_away(access)]
         report.segments += _unaccounted(access, report)
     return report

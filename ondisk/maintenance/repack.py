@@ -23,7 +23,7 @@ from ondisk.errors import (
     command,
 )
 from ondisk.filesystem import ReadableFile
-from ondisk.index import Copies, changes
+from ondisk.index import Copies, changes, segment_rows
 from ondisk.maintenance import replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived, merge_refusal, recount
@@ -111,7 +111,7 @@ def repack(
         _trim_deletions(access, ages)
         access.shrink_index()
         report.segments += map(Done.of, access.layout.leave_removed(access, "repack"))
-        recount(access, "repack")
+        recount(access, "repack", access.ask(lambda snapshot: [*segment_rows.places(snapshot)]))
         with access.transaction("repack") as transaction:
             if access.leave_moved(transaction) or ages.needs_commit:  # a dataset that nobody writes to ages, too
                 transaction.commit()
