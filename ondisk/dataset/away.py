@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ondisk.config import DatasetConfig
+from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import ArchiveOffline, SegmentMissing, command
 from ondisk.filesystem import Directory
-from ondisk.index import Snapshot, segment_rows
+from ondisk.index import INDEX, Snapshot, segment_rows
 from ondisk.segments.places import Place, has_files, home, named, outside, place
 from ondisk.step import ARCHIVE, LAST, Interval
 
@@ -40,10 +41,12 @@ def away_in(snapshot: Snapshot) -> Iterator[Place]:
 def unknown_in(snapshot: Snapshot) -> Iterator[Place]:
     """Yield the places of which the index knows no segment, since it was lost: those that are away, and those back."""
     directory = snapshot.index.directory
+    # Else the answer says already that it may lack anything.
+    is_trusted = directory.stat(INDEX) is not None and directory.stat(SENTINEL) is None
     known = {*segment_rows.places(snapshot)}
     for name in sorted(named(directory) - known):
         found = place(directory, name)
-        is_back = found.is_ours and has_files(directory, name.rstrip("/"))
+        is_back = is_trusted and found.is_ours and has_files(directory, name.rstrip("/"))
         if (found.why_away is not None or is_back) and found.identity is not None and found.identity.count:
             yield found
 

@@ -1069,6 +1069,14 @@ def test_what_the_index_has_lost_of_a_place_is_missed_until_a_fix_has_read_it(th
         assert dataset.doubts() == []
 
 
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_query_answers_what_it_can_while_the_index_is_not_trusted(three, read_only):
+    lose_index(three)
+    with ondisk.open(three, read_only=read_only) as dataset:
+        assert dataset.needs_check
+        assert numbers(dataset) == []
+
+
 def test_a_place_from_which_all_segments_were_moved_may_go(three, tmp_path):
     rename(three, _2024="2026")
     (three / ".archive/2024").mkdir()
