@@ -39,16 +39,19 @@ def away_in(snapshot: Snapshot) -> Iterator[Place]:
 
 
 def unknown_in(snapshot: Snapshot) -> Iterator[Place]:
-    """Yield the places of which the index knows no segment, since it was lost: those that are away, and those back."""
+    """Yield the places that count data of which the index knows no segment, since it was lost: away, or back."""
     directory = snapshot.index.directory
-    # Else the answer says already that it may lack anything.
-    is_trusted = directory.stat(INDEX) is not None and directory.stat(SENTINEL) is None
     known = {*segment_rows.places(snapshot)}
     for name in sorted(named(directory) - known):
         found = place(directory, name)
-        is_back = is_trusted and found.is_ours and has_files(directory, name.rstrip("/"))
+        is_back = found.is_ours and _is_trusted(directory) and has_files(directory, name.rstrip("/"))
         if (found.why_away is not None or is_back) and found.identity is not None and found.identity.count:
             yield found
+
+
+def _is_trusted(directory: Directory) -> bool:
+    """Return whether the index is trusted; while it is not, each answer says that it may lack anything."""
+    return directory.stat(INDEX) is not None and directory.stat(SENTINEL) is None
 
 
 def away_segments(access: Access) -> dict[int, str]:

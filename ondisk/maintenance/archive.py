@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.away import away_in, missing
+from ondisk.dataset.away import away_in, maintained, missing
 from ondisk.datum import INTEGER_MAX
 from ondisk.errors import (
     AlreadyExists,
@@ -216,7 +216,7 @@ def coming_online(access: Access, name: str) -> Change:
 def recount(access: Access, verb: str, names: Collection[str]) -> None:
     """Write the number of data of folders of the archive, and their span, if these are others than they say.
 
-    Each gets the next generation then, so that an older copy of it is known as one.
+    One whose segments are rewritten gets the next generation then, so that an older copy of it is known as one.
 
     Locks: the writers' lock, if there is something to write.
     """
@@ -225,13 +225,16 @@ def recount(access: Access, verb: str, names: Collection[str]) -> None:
             generation = transaction.take_generation()
             transaction.commit()
             for name, identity in _recounted(access, names).items():
-                places.write(access.directory, name, identity._replace(generation=generation))
+                is_rewritten = name in maintained(access.config)
+                now = identity._replace(generation=generation) if is_rewritten else identity
+                places.write(access.directory, name, now)
 
 
 def _is_writable(directory: Directory, place: str) -> bool:
     """Return whether the identity of a place can be written: its disk may be mounted to be read only."""
-    with directory.inside(place.rstrip("/")) as folder:
+    with contextlib.suppress(FileNotFoundError), directory.inside(place.rstrip("/")) as folder:
         return folder.is_writable()
+    return False
 
 
 def _recounted(access: Access, names: Collection[str]) -> dict[str, places.Identity]:

@@ -78,14 +78,22 @@ def _follow_segments(access: Access, found: list[Moved]) -> Iterator[Done]:
             exchanged = [each for each in found if each.name in sources]
             transaction.set_names((each.segment.name, each.name) for each in exchanged)
             followed += exchanged
+        _forget_emptied(access, {each.segment.name for each in followed})
         transaction.commit()
-    with access.current().index.snapshot() as snapshot:
-        emptied = {place_of(each.segment.name) for each in followed} - {"", *segment_rows.places(snapshot)}
-    for place in emptied:
-        if access.directory.stat(place.rstrip("/")) is None:
-            places.forget(access.directory, place)
     for segment, name, _ in followed:
         yield Done(segment.name, State.MISSING, (f"it was moved to {name}",), FOLLOW)
+
+
+def _forget_emptied(access: Access, names: set[str]) -> None:
+    """Forget the places whose folder is gone, if these are all of their segments.
+
+    Before the commit: after a crash, the next fix follows them all the same.
+    """
+    with access.current().index.snapshot() as snapshot:
+        for place in {*map(place_of, names)} - {""}:
+            is_empty = names.issuperset(each.name for each in segment_rows.in_place(snapshot, place))
+            if is_empty and access.directory.stat(place.rstrip("/")) is None:
+                places.forget(access.directory, place)
 
 
 def _is_still_there(access: Access, snapshot: Snapshot, each: Moved) -> bool:

@@ -31,7 +31,7 @@ class Identity(NamedTuple):
     """What the file of a place says."""
 
     id: str  # random; no other folder has it, but for copies
-    generation: int = 0  # of the last move or count. A file with a lower one is of an older state.
+    generation: int = 0  # of the last move, or rewriting. A file with a lower one is of an older state.
     count: int = 0  # type: ignore[assignment]  # not the method of tuples
     # the interval of its segments, microseconds since 1970; both 0 without any
     begin: int = 0

@@ -163,7 +163,7 @@ class Victim:
         deleted: the numbers of data that were deleted.
         revives: deleted data may come back, as the bytes or the index are from before.
         destroyed: the numbers of data whose bytes the accident has destroyed.
-        untraceable: of these, the numbers whose loss leaves no trace anywhere.
+        untraceable: the numbers of data whose loss leaves no trace now, or was said before.
         away: the numbers of data in a folder of the archive that is away or offline.
         variants: data that the accident has made out of others; they may be returned.
         acts: groups of data of which all or none must be there.

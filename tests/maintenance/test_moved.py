@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -1105,6 +1106,47 @@ def test_all_segments_of_a_place_are_followed_if_its_folder_is_gone(three):
     assert seqs(three) == before
     with ondisk.open(three) as dataset:
         assert dataset.check(accurate=True).is_clean
+
+
+def test_a_copy_of_a_place_that_no_repack_rewrites_can_replace_it_after_a_delete(three, tmp_path):
+    copy(three / ".archive/2024", tmp_path / "copy")
+    with ondisk.open(three) as dataset:
+        dataset.delete("n: 16")
+        dataset.fix()
+        dataset.repack()
+    before = seqs(three)
+    remove(three / ".archive/2024")
+    (tmp_path / "copy").rename(three / ".archive/2024")
+    assert maintain(three).lost == 0
+    assert seqs(three) == before
+    with ondisk.open(three) as dataset:
+        assert {17, 18, 19} == {16, 17, 18, 19} & {*numbers(dataset)}
+
+
+@pytest.mark.parametrize("format", ["jsonl", "blob"])
+def test_segments_of_a_folder_that_is_gone_are_followed_wherever_a_fix_is_killed(three, tmp_path):
+    archived = next((three / ".archive/2024").rglob("11-20.*"))
+    archived.rename(three / "2026" / archived.name)
+    remove(three / ".archive/2024")
+    before, call, is_killed = seqs(three), 0, True
+    while is_killed:
+        path, is_killed = tmp_path / str(call), False
+        subprocess.run(["cp", "-al", three, path], check=True)  # moved files keep their inodes
+        for file in [*path.glob("index.sqlite*"), *path.glob(".archive/*.place")]:
+            content = file.read_bytes()
+            file.unlink()
+            file.write_bytes(content)
+        try:
+            with killed_at(call):
+                fix(path)
+        except Killed:
+            is_killed = True
+        assert maintain(path).lost == 0
+        assert seqs(path) == before
+        with ondisk.open(path) as dataset:
+            assert dataset.check().is_clean
+        call += 1
+    assert call > 3
 
 
 def test_an_older_copy_of_a_place_that_was_rewritten_is_not_read(three, tmp_path):
