@@ -38,7 +38,7 @@ from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, 
 from ondisk.segments import quarantine
 from ondisk.segments.facts import changed
 from ondisk.staging.jobs import Changed, remove
-from ondisk.step import days_ago
+from ondisk.step import LAST, days_ago
 
 _TRIES = 3
 """Attempts to write segments in advance. If other writers change them each time, they are written under the lock."""
@@ -165,6 +165,8 @@ def _repack(
                     if State.ARCHIVE_AGE in done.state and not done.state & UNMOVABLE:
                         if (why := merge_refusal(access, before.segment)) is None:
                             moved = archived(access, before.segment)
+                            if access.format_of(before.segment).is_dir:  # a merge does not renumber the files there
+                                repacked(inspection, LAST + before.segment, None, old_files)
                             actions = " and ".join(filter(None, (done.action, moved.action)))
                             done = replace(done, action=actions, freed=done.freed + moved.freed)
                         else:

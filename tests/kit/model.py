@@ -149,15 +149,22 @@ class Model:
             self.rows = []
 
     def repeats_archived(self) -> bool:
-        """Return whether files of several places have data that are equal by `unique`: deleted ones, but for one.
+        """Return whether files of several places have data that count once: deleted ones of `unique`, or equal ones.
 
         If the index is lost, a fix takes some of them for copies made by hand, which no repack removes.
         """
         places: dict[tuple[Any, ...], set[str]] = {}
         for name, laid in self.laid.items():
             for row in laid:
-                places.setdefault(self._key(row), set()).add(place_of(name))
-        return bool(self.config.unique) and any(len(each) > 1 for each in places.values())
+                places.setdefault(self._key(row) or _content(row), set()).add(place_of(name))
+        return any(len(each) > 1 for each in places.values())
+
+    def repeats_lost(self, datum: Datum) -> bool:
+        """Return whether a file that a lost index knew has an equal datum: without `unique`, a fix may count one."""
+        new = self._row(datum)
+        if not self.lost or self.config.unique or new is None:
+            return False
+        return any(_content(row) == _content(new) for laid in self.laid.values() for row in laid if row.place)
 
     def fix(self) -> None:
         """Add all data in the files if the index was lost or not trusted; of equal data the last in a segment wins."""
@@ -412,6 +419,10 @@ def _is_of_bytes(text: str) -> bool:
         return text.encode(errors="surrogateescape").decode(errors="surrogateescape") == text
     except UnicodeEncodeError:
         return False
+
+
+def _content(row: ModelRow) -> tuple[Any, ...]:
+    return row.reftime, repr(row.metadata), repr(row.data)
 
 
 def _order_of(field: str) -> Callable[[ModelRow], tuple[bool, Any]]:

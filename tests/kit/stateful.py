@@ -566,10 +566,12 @@ class DatasetMachine(RuleBasedStateMachine):
         }
 
     def _taken(self, given: list[Datum]) -> list[Datum]:
-        """Return the data without those for segments that are refused while the index is not trusted.
+        """Return the data without those that an index that is not trusted cannot tell from lost ones, or refuses.
 
-        Those of seg that are sealed, and all that are encrypted with a keystream that may have been used before.
+        It refuses those of seg for segments that are sealed, and all that are encrypted with a keystream that may have
+        been used before.
         """
+        given = [each for each in given if not self.model.repeats_lost(each)]
         if self.config.format != "seg" or not self.model.lost:
             return given
         is_stream = self.config.encryption == "aes-128-ctr"

@@ -400,7 +400,6 @@ def test_repack_archives_by_age(make):
         assert len(content(dataset)) == len(before) - 8
         dataset.append(some(dataset, [4], [9]))
         assert [each.action for each in dataset.repack()] == ["archive"]  # merged
-        dataset.repack()
         again = dataset.repack()
     assert not again.segments
     assert again.ok == 3
