@@ -29,7 +29,7 @@ from ondisk.backup.point import (
 )
 from ondisk.backup.target import Target
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.away import away_in
+from ondisk.dataset.away import away_in, check_complete
 from ondisk.dataset.layout import CONFIG
 from ondisk.dataset.read import DatasetReader
 from ondisk.errors import DiskFull, FrameCorrupt, IntegrityError, InvalidInput, LockError, StorageError, shown
@@ -404,7 +404,7 @@ def backup(
     """
     if keep is not None and (type(keep) is not int or keep < 1):
         raise InvalidInput(f"keep must be a whole number of 1 or more, not {shown(keep)}")
-    access.check_trusted()
+    check_complete(access)
     with access.current().index.snapshot() as snapshot:
         uuids = [snapshot.dataset()["uuid"], *segment_rows.former_uuids(snapshot)]
     with Target.writing(path, access.path, uuids, create=create) as target:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import ArchiveOffline, SegmentMissing, command
+from ondisk.errors import ArchiveOffline, NeedsCheck, SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.index import INDEX, Snapshot, segment_rows
-from ondisk.segments.places import Place, has_files, home, named, outside, place
+from ondisk.segments.places import Place, check_readable, has_files, home, named, outside, place
 from ondisk.step import ARCHIVE, LAST, Interval
 
 if TYPE_CHECKING:
@@ -64,6 +64,13 @@ def away_segments(access: Access) -> dict[int, str]:
                 reason = f"the dataset has a datum with these unique values, but {error.message}. {error.hint}"
                 found |= {segment.id: reason for segment in segment_rows.in_place(snapshot, each.name)}
     return found
+
+
+def check_complete(access: Access) -> None:
+    """Raise NeedsCheck if the index may not know all data: it was lost, perhaps while a place was away."""
+    access.check_trusted()
+    for found in access.ask(lambda snapshot: [*unknown_in(snapshot)]):
+        raise NeedsCheck(_unknown(access.directory, found), hint=missing(access.directory, found).hint)
 
 
 def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> list[str]:
@@ -119,7 +126,8 @@ def _meets(snapshot: Snapshot, found: Place, interval: Interval) -> bool:
 
 
 def missing(directory: Directory, found: Place) -> SegmentMissing:
-    """Return the error for work that needs a place that is away or offline."""
+    """Return the error for work that needs a place that is away; raise StorageError if this user may not read it."""
+    check_readable(directory, found.name)
     name = found.name.split("/")[1]
     if found.renamed is not None:
         hint = f"{command('fix', directory.path, '--yes')} follows it."

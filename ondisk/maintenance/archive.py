@@ -258,11 +258,13 @@ def forgetting(access: Access, name: str) -> Change:
 
     Raises:
         StateError: it is not away.
+        StorageError: this user may not read it.
         NotFound: neither the index nor a file knows of it.
 
     Durability: one commit, then the file with its identity is removed.
     """
     place = _place(name)
+    places.check_readable(access.directory, place)
     found = places.place(access.directory, place)
     with access.current().index.snapshot() as snapshot:
         count, _ = segment_rows.extent_of(snapshot, place)
@@ -396,7 +398,7 @@ def _name_in_last(access: Access, name: str) -> str:
 
 
 def _place(name: str) -> str:
-    if not name or name.startswith(".") or "/" in name:
+    if not places.is_name(name):
         raise InvalidInput(f"{shown(name)} is not the name of a folder in {ARCHIVE}", hint="Write for example 2024.")
     return f"{ARCHIVE}/{name}/"
 

@@ -235,7 +235,7 @@ class Inspection:
 
 
 def places_away(access: Access) -> Iterator[Diagnosis]:
-    """Yield a diagnosis for each folder of the archive that is away, but not offline on purpose."""
+    """Yield a diagnosis for each folder that is away; not of one that is offline on purpose, if the index knows it."""
     with access.current().index.snapshot() as snapshot:
         known = {each.name: each for each in away_in(snapshot)}
     lost = {name: each for name, each in closed(access.directory).items() if each.identity and each.identity.count}
@@ -243,7 +243,7 @@ def places_away(access: Access) -> Iterator[Diagnosis]:
         if each.renamed is not None:
             new = each.renamed.removesuffix("/")
             yield Diagnosis(name.removesuffix("/"), State.MISSING, (f"it was renamed to {new}",), moved=new)
-        elif not each.is_offline:
+        elif not each.is_offline or name not in known:
             error = missing(access.directory, each)
             count = each.identity.count if each.identity is not None and name not in known else 0
             had = f"; it had {counted(count, 'datum')}, which the index does not know" if count else ""

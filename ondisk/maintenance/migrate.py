@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from ondisk.config import MAX_DEPTH, DatasetConfig
+from ondisk.dataset.away import missing
 from ondisk.dataset.exchanged import settle_next
 from ondisk.dataset.layout import CONFIG, open_directory, read_config
 from ondisk.datum import FieldType, Location, Value
@@ -182,6 +183,7 @@ def migrate(
         StorageError: it cannot be opened or read.
         ConfigError: `dataset.toml` is not valid, its step is not the step of the segments, or a field has values that
             are not of the configured type.
+        SegmentMissing: a new field must be read, and a folder of the archive is away or offline.
         DuplicateDatum: data have the same values of the fields of `unique`.
             An error about data has `context["migration"]`, with these data; nothing was changed.
         StateError: an archive is neither there nor offline; or has something unfinished, which needs the previous
@@ -589,6 +591,7 @@ def _plan(dataset: _Dataset, before: Old) -> None:
 
     Raises:
         ConfigError: the step changed, although data were stored.
+        SegmentMissing: segments must be read, and some are away or offline.
     """
     now, was, migration = dataset.config, before.config, dataset.migration
     if now.step != was.step and before.is_touched:
@@ -608,6 +611,9 @@ def _plan(dataset: _Dataset, before: Old) -> None:
     migration.index = was.index, now.index
     if migration.added or migration.retyped:
         migration.count = before.count()
+        for place, each in places.closed(dataset.directory).items():
+            if not dataset.prefix and before.segments_in(place):
+                raise missing(dataset.directory, each)
 
 
 def _shows_conflicts(was: DatasetConfig, now: DatasetConfig) -> bool:

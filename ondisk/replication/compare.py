@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
+from ondisk.dataset.away import check_complete
 from ondisk.datum import INTEGER_MIN
 from ondisk.errors import IntegrityError, TokenExpired, TokenForeign
 from ondisk.index.changes import OWN
@@ -87,7 +88,7 @@ class Situation:
 def situation(replicated: Replica) -> Situation:
     """Return the relation between a replica and its source; raise NeedsCheck if an index may not know all data."""
     access = replicated.dataset._access
-    access.check_trusted()
+    check_complete(access)
     source, now = replicated.source, replicated.followed
     about = source.describe()
     with access.current().index.snapshot() as snapshot:

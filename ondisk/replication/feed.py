@@ -21,6 +21,7 @@ from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Access, Opened
+from ondisk.dataset.away import check_complete
 from ondisk.datum import Datum
 from ondisk.errors import (
     AuthenticationFailed,
@@ -125,7 +126,7 @@ def chosen(access: Access, token: Token | None, max_bytes: int, *, whole: bool) 
 @contextlib.contextmanager
 def reading(access: Access) -> Iterator[Part]:
     """Open the index of a dataset for the length of the block; raise NeedsCheck if it may not know all data."""
-    access.check_trusted()
+    check_complete(access)
     opened = access.current()
     with opened.index.snapshot() as snapshot:
         yield opened, snapshot

@@ -25,6 +25,7 @@ from ondisk.step import ARCHIVE, Interval, inner_of, place_of
 
 PLACE = ".place"
 _LONGEST = 4096  # bytes
+_LONGEST_NAME = 200  # bytes
 
 
 class Identity(NamedTuple):
@@ -69,11 +70,25 @@ def named(directory: Directory) -> set[str]:
         return set()
     names = set()
     for entry in directory.entries(ARCHIVE):
-        if entry.kind == "directory" and not entry.name.startswith("."):
+        if entry.kind == "directory":
             names.add(entry.name)
-        elif entry.name.endswith(PLACE) and entry.name != PLACE:
+        elif entry.name.endswith(PLACE):
             names.add(entry.name.removesuffix(PLACE))
-    return {f"{ARCHIVE}/{name}/" for name in names}
+    return {f"{ARCHIVE}/{name}/" for name in names if is_name(name)}
+
+
+def is_name(name: str) -> bool:
+    """Return whether a folder of this name may be a place: it must allow for that of the file beside it."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:  # the index has only names in UTF-8
+        return False
+    return 0 < size <= _LONGEST_NAME and not name.startswith(".") and not name.endswith(PLACE) and "/" not in name
+
+
+def check_readable(directory: Directory, name: str) -> None:
+    """Raise StorageError if this user may not read the identity of a place: who may sees whether it is away."""
+    _read(directory, f"{name}{PLACE}")
 
 
 def places(directory: Directory) -> dict[str, Place]:
@@ -121,8 +136,7 @@ def _renamed(directory: Directory, name: str, wanted: Identity) -> str | None:
 
     None as well if the place of that name has gone nowhere: then the wrong disk is mounted there.
     """
-    others = [f"{ARCHIVE}/{each.name}/" for each in directory.entries(ARCHIVE) if each.kind == "directory"]
-    inner, chain = inner_identities(directory, others), [name]
+    inner, chain = inner_identities(directory, named(directory)), [name]
     while True:
         homes = [each for each, other in inner.items() if other.id == wanted.id and each != chain[-1]]
         if len(homes) != 1 or homes[0] in chain[1:] or inner[homes[0]].generation < wanted.generation:

@@ -91,6 +91,22 @@ def test_25_what_this_user_may_not_read_is_an_error_that_names_it(public, kind, 
 
 @ROOT
 @pytest.mark.root
+def test_25_a_folder_of_the_archive_that_this_user_may_not_read_is_not_away(public):
+    use(Victim.make(public / "before", "vm2", LAST))
+    with nobody():
+        victim = Victim.make(public / "dataset", "vm2", LAST)
+        victim.maintain()
+        place = victim.path / LAST
+        place.chmod(0o000)
+        assert str(place) in str(must_fail(victim))
+        for verb in (["check"], ["repack", "--yes"], ["fix", "--yes"], ["fix", "--forget", "last", "--yes"]):
+            assert victim.run(*verb) == 50
+        place.chmod(0o755)
+        assert check_law(victim) == victim.given
+
+
+@ROOT
+@pytest.mark.root
 @pytest.mark.parametrize("kind", KINDS)
 def test_23_a_full_disk_is_usable_again_when_data_are_deleted(tmp_path, kind):
     """An append fails with 51; everything is deleted and repacked; then data can be appended again."""

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from kit import STEPS_OF_TIME
@@ -788,6 +789,48 @@ def test_what_is_away_is_known_after_the_index_was_lost_too(make):
         again.fix()
         assert content(again) == before
         assert again.doubts() == []
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_who_needs_all_data_waits_for_what_an_index_has_lost_while_it_was_away(make, tmp_path, offline):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    dataset.rename_archive("last", "tape")
+    if offline:
+        dataset.set_offline("tape")
+    aside = gone(dataset, "tape")
+    dataset.close()
+    lose_index(dataset.path)
+    with ondisk.open(dataset.path) as again:
+        for verb in (again.fix, again.check, again.repack):
+            (found,) = [each for each in verb() if each.state & State.MISSING]
+            assert found.segment == ".archive/tape"
+            assert "16 data, which the index does not know" in found.reasons[0]
+        for act in (again.changes, partial(again.backup, tmp_path / "backup", create=True)):
+            with pytest.raises(NeedsCheck, match=r"the 16 data in \.archive/tape/ are not in the index"):
+                act()
+        with suppress(FileNotFoundError):
+            (again.path / ".archive/tape").rmdir()
+        aside.rename(again.path / ".archive/tape")
+        if offline:
+            again.set_online("tape")
+        again.fix()
+        assert again.check().is_clean
+        assert again.backup(tmp_path / "backup", create=True).count == again.summary().count
+
+
+@pytest.mark.parametrize("name", ["x.place", "n" * 201, "\udcff"], ids=["place", "long", "no text"])
+def test_a_folder_whose_name_allows_for_no_identity_beside_it_is_no_place(make, name):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    with pytest.raises(InvalidInput, match="is not the name of a folder"):
+        dataset.rename_archive("last", name)
+    (dataset.path / LAST).rename(dataset.path / ".archive" / name)
+    for verb in (dataset.fix, dataset.check, dataset.repack):
+        (found,) = [each for each in verb() if each.state & State.MISSING]
+        assert "its folder is not there" in found.reasons[0]
+    (dataset.path / ".archive" / name).rename(dataset.path / LAST)
+    check_sound(dataset)
 
 
 def test_an_archive_that_is_offline_is_left_out_with_a_warning_and_returns(make):

@@ -39,6 +39,7 @@ from ondisk.errors import (
     LockError,
     NeedsMigration,
     OndiskError,
+    SegmentMissing,
     StateError,
     StorageError,
     VersionTooNew,
@@ -635,6 +636,11 @@ def test_what_repack_archived_is_asked_by_the_new_fields(tmp_path):
     write(path, {**LEVEL, "archive_age": 10})
     with pytest.raises(NeedsMigration):
         ondisk.open(path)
+    (path / ".archive/last").rename(tmp_path / "disk")
+    for dry_run in (True, False):
+        with pytest.raises(SegmentMissing, match="is away"):
+            ondisk.migrate(path, dry_run=dry_run)
+    (tmp_path / "disk").rename(path / ".archive/last")
     assert ondisk.migrate(path).count == 2
     with ondisk.open(path) as dataset:
         assert [datum.reftime for datum in dataset.query("level:1.5", sort="reftime")] == [old, new]
