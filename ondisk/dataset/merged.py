@@ -5,9 +5,8 @@
                    └── 2026: its data in order ──┘
 
 A query first looks at the span of time of each dataset, one after the other. A dataset whose span `match` excludes is
-not read. The others are opened when the order reaches their span, and closed after their last datum. Up to a number of
-them, which depends on how many files the process may open, stay open for one snapshot each. Where the spans of more
-overlap, the rest are read some data at a time, and opened again for the next ones.
+not read. The others are opened when the order reaches their span, and closed after their last datum. So as many are
+open at once as have data of one time.
 """
 
 from __future__ import annotations
@@ -19,18 +18,15 @@ import os
 import resource
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from threading import Semaphore
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.delete import State
 from ondisk.dataset.groups import check as check_groups
 from ondisk.dataset.groups import joined as joined_groups
 from ondisk.dataset.groups import parts_of
@@ -39,7 +35,7 @@ from ondisk.dataset.query import Query, Stored, data, described, joined_payloads
 from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
 from ondisk.dataset.summaries import FieldCounts, Summary, counted_fields
-from ondisk.datum import Datum, FieldType, microseconds
+from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, LimitExceeded, MatchError, OndiskError, StateError, StorageError, shown
 from ondisk.index import segment_rows
 from ondisk.index.field_values import FieldSummary
@@ -53,8 +49,7 @@ _T = TypeVar("_T")
 _ORDER = "reftime"
 _FILES = 4  # of segments, of each dataset: it is read in order of time, so most need one
 _MOST = 256  # datasets that are open at once
-_SHARE = 32  # of the files that a process may open, one in so many is a dataset: with many places, it may need 20
-_SOME, _BYTES = 200, 1024 * 1024  # data and bytes of a dataset that is not kept open
+_SHARE = 32  # files for each: with many places, it may need 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +66,6 @@ _Opener: TypeAlias = Callable[[_Candidate], contextlib.AbstractContextManager[Da
 class _Kind(Generic[_T]):
     read: Callable[[str, Dataset, Query], Generator[_T, None, None]]  # yields it, from a dataset of a name
     datum: Callable[[_T], Datum]  # returns a datum with its reftime and its declared fields
-    size: Callable[[_T], int]  # returns its bytes in memory
 
 
 class Merged(Queryable):
@@ -85,13 +79,13 @@ class Merged(Queryable):
     open its own.
 
     Raises:
-        LimitExceeded: by a query whose `sort` does not begin with reftime, of more datasets than can be open at once.
-        StateError: the index of a dataset was lost or exchanged after the query began; or the spans of more datasets
-            overlap than can be open at once, and one that was opened again was changed meanwhile. While iterating.
+        LimitExceeded: by a query of more datasets with data of one time than can be open at once; or of more datasets,
+            if `sort` does not begin with reftime.
+        StateError: the index of a dataset was lost or exchanged after the query began. While iterating.
         InvalidInput, MatchError: two datasets declare a field, which counts, with different types.
 
-    Cost: opens each dataset to look at its span of time. Memory does not grow with the data, except with those of one
-        reftime in datasets that are not kept open; that of summaries grows with the number of values or groups.
+    Cost: opens each dataset to look at its span of time. Memory does not grow with the data; that of summaries grows
+        with the number of values or groups. A process that may open too few files raises its own limit (`ulimit -n`).
 
     Attributes:
         paths: of the datasets, in the order in which they were given: `Datum.dataset` is one of them.
@@ -148,13 +142,13 @@ class Merged(Queryable):
                 for datum in found:
                     yield datum.read_from(name)
 
-        return self._found(query, _Kind(read, lambda datum: datum, _size if with_data else lambda _: 0))
+        return self._found(query, _Kind(read, lambda datum: datum))
 
     def _payloads(self, query: Query) -> Generator[bytes, None, None]:
         def read(name: str, dataset: Dataset, query: Query) -> Generator[Stored, None, None]:
             return stored(dataset._access.current(), _naming(query, name))
 
-        return joined_payloads(self._found(query, _Kind(read, described, lambda each: len(each[3]))))
+        return joined_payloads(self._found(query, _Kind(read, described)))
 
     def _summary(self, query: Query, fields: Sequence[str] | None, values: int | None) -> Summary:
         known = self.fields
@@ -263,11 +257,8 @@ class Merged(Queryable):
     def _found(self, query: Query, kind: _Kind[_T]) -> Generator[_T, None, None]:
         order = self._order(_ORDER if query.sort is None else query.sort)
         check_limit(query.limit)
-        candidates, most = self._candidates(query), _most_open()
-        if len(candidates) > most and not order.is_by_time:
-            message = f"{len(candidates)} datasets cannot be sorted by {shown(query.sort)} at once, at most {most} can"
-            hint = "Sort by reftime first, or raise the limit of open files: ulimit -n."
-            raise LimitExceeded(message, hint=hint)
+        candidates = self._candidates(query)
+        _make_room(_most_of_one_time(candidates) if order.is_by_time else len(candidates))
         return _merged(candidates, self._opened_again, query._replace(sort=query.sort or _ORDER), order, kind)
 
 
@@ -312,104 +303,55 @@ def named(error: OndiskError, name: str) -> OndiskError:
     return error
 
 
-def _size(datum: Datum) -> int:
-    return 0 if datum.location is None else datum.location.size
+def _most_of_one_time(candidates: Iterable[_Candidate]) -> int:
+    """Return how many datasets may have data of one time, at most."""
+    most, ends = 0, list[int]()
+    for begin, end in sorted(each.times for each in candidates):
+        while ends and ends[0] <= begin:
+            heapq.heappop(ends)
+        heapq.heappush(ends, end)
+        most = max(most, len(ends))
+    return most
 
 
-def _most_open() -> int:
-    return max(1, min(_MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE))
+def _make_room(number: int) -> None:
+    """Let the process open the files of so many datasets; raise LimitExceeded if it may not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = hard if hard != resource.RLIM_INFINITY else _MOST * _SHARE
+    most = max(1, min(_MOST, allowed // _SHARE))
+    if number > most:
+        message = f"{number} datasets have data of one time, or must be sorted together; at most {most} can be open"
+        hint = "Query fewer of them, a shorter time, or by reftime; or raise the limit of open files: ulimit -Hn."
+        raise LimitExceeded(message, hint=hint)
+    if soft != resource.RLIM_INFINITY and soft < number * _SHARE:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(number * _SHARE, allowed), hard))
 
 
 def _merged(
     candidates: Iterable[_Candidate], opened: _Opener, query: Query, order: Sort, kind: _Kind[_T]
 ) -> Generator[_T, None, None]:
-    room = Semaphore(_most_open())
-    streams = [_Stream(opened, each, query, order, kind, room, query.limit) for each in candidates]
     with contextlib.ExitStack() as stack:
-        running = [stack.enter_context(contextlib.closing(stream.read())) for stream in streams]
+        streams = (_stream(opened, each, query, order, kind) for each in candidates)
+        running = [stack.enter_context(contextlib.closing(each)) for each in streams]
         found = (item for _, item in heapq.merge(*running, key=itemgetter(0)) if item is not None)
         yield from islice(found, query.limit)
 
 
-@dataclass(slots=True)
-class _Stream(Generic[_T]):
-    _opened: _Opener
-    _candidate: _Candidate
-    _query: Query
-    _order: Sort
-    _kind: _Kind[_T]
-    _room: Semaphore
-    _left: int | None  # data that may still be returned
-    _state: State | None = None
-    _last: datetime | None = None  # the reftime of the last datum that was returned
-    _same: int = 0  # the data with this reftime that were returned
-
-    def read(self) -> Generator[tuple[Any, _T | None], None, None]:
-        """Yield what is found, with its sort key; but first None with a key before all others, and only then open."""
-        yield self._order.bound(self._candidate.times), None
-        is_complete = False
-        while not is_complete:
-            with self._opened(self._candidate) as dataset:
-                self._check_unchanged(dataset)
-                if self._room.acquire(blocking=False):
-                    try:
-                        with contextlib.closing(self._rest(dataset, self._left)) as found:
-                            yield from self._keyed(found)
-                    finally:
-                        self._room.release()
-                    return
-                self._state = dataset.state()
-                some, is_complete = self._some(dataset)
-            yield from self._keyed(some)
-
-    def _keyed(self, found: Iterable[_T]) -> Iterator[tuple[Any, _T | None]]:
-        key_of, datum_of = self._order.key_of, self._kind.datum
-        return ((key_of(datum_of(item)), item) for item in found)
-
-    def _check_unchanged(self, dataset: Dataset) -> None:
-        """Raise StateError if the dataset has changed since some data were returned: others might be missed."""
-        if self._state is not None and self._state != dataset.state():
-            message = f"{self._candidate.name} was changed while its data were merged with those of many datasets"
-            hint = (
-                "Query again, or fewer datasets at once. More stay open with a higher limit of open files: ulimit -n."
-            )
-            raise StateError(message, hint=hint)
-
-    def _some(self, dataset: Dataset) -> tuple[list[_T], bool]:
-        """Return the next data, a few in memory, and whether they are the last ones."""
-        # As many as are skipped, so that those of one reftime are not read again and again.
-        most = max(_SOME, self._same)
-        if self._left is not None:
-            most = min(most, self._left)
-        some: list[_T] = []
-        size = 0
-        with contextlib.closing(self._rest(dataset, most)) as found:
-            for item in found:
-                some.append(item)
-                size += self._kind.size(item)
-                if size >= _BYTES:
-                    break
-        is_complete = len(some) < most and size < _BYTES
-        for item in some:
-            reftime = self._kind.datum(item).reftime
-            self._same = self._same + 1 if reftime == self._last else 1
-            self._last = reftime
-        if self._left is not None:
-            self._left -= len(some)
-        return some, is_complete or self._left == 0
-
-    def _rest(self, dataset: Dataset, most: int | None) -> Generator[_T, None, None]:
-        """Yield the data that were not returned yet. `most`: the highest number of them; None for all."""
-        tree = self._query.tree(dataset._access.current().index)
-        if self._order.is_by_time:
+def _stream(
+    opened: _Opener, candidate: _Candidate, query: Query, order: Sort, kind: _Kind[_T]
+) -> Generator[tuple[Any, Any], None, None]:
+    """Yield what is found, with its sort key; but first None with a key before all others, and only then open."""
+    yield order.bound(candidate.times), None
+    with opened(candidate) as dataset:
+        tree = query.tree(dataset._access.current().index)
+        if order.is_by_time:
             # Data that were stored since the query looked at the span may precede it, and so what was returned already.
-            begin = self._order.begin(self._candidate.times) if self._last is None else microseconds(self._last)
-            since = self._order.since(begin)
+            since = order.since(order.begin(candidate.times))
             tree = since if tree == Everything() else tree & since
-        limit = None if most is None else most + self._same
-        found = self._kind.read(self._candidate.name, dataset, self._query._replace(match=tree, equal={}, limit=limit))
+        found = kind.read(candidate.name, dataset, query._replace(match=tree, equal={}))
         with contextlib.closing(found):
-            yield from islice(found, self._same, None)
+            for item in found:
+                yield order.key_of(kind.datum(item)), item
 
 
 def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
