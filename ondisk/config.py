@@ -26,8 +26,8 @@ delete_age = 3650               days after which repack deletes a segment, and a
 deletions_kept = 30             days after which repack may forget that data were deleted, so that older tokens of
                                 replicas expire; without it, never
 quarantine_age = 90             days after which repack removes items from the quarantine; without it, never
-keep_replaced = "6h"            how long segments that a repack or an archive replaced stay readable for jobs of Spark
-                                that were planned before; default "0s"
+keep_replaced = "6h"            how long what delete_age has deleted stays readable for jobs of Spark that were planned
+                                before; default "0s"
 unknown_segments = "keep"       keep | delete: what repack does with segments that the index does not know
 filter = "area: north"          a match expression: the data that a pipeline routes to this dataset
 aliases = "match-alias.conf"    a file of aliases for match expressions, relative to this one; see

@@ -84,7 +84,7 @@ def columns_of(config: DatasetConfig, schema: StructType, *, several: bool = Fal
         if any(each.name == name for each in columns):
             raise InvalidInput(f"the schema names the column {name} twice", hint="Name each column once.")
         if name == DATA:
-            columns.append(Column(DATA, arrow_type(field.dataType, "the column data", AS_JSON), label=field.name))
+            columns.append(Column(DATA, arrow_type(field.dataType, DATA, AS_JSON), label=field.name))
             continue
         if name is None:
             raise InvalidInput(f"there is no column {field.name!r}", hint=_known(known))
@@ -104,21 +104,27 @@ def _check_promises(kind: DataType, name: str = "") -> None:
     Raises:
         InvalidInput: names the column.
     """
-    inner = []
     if isinstance(kind, StructType):
         names = [each.name for each in kind.fields]
         if len(set(names)) < len(names):
-            twice = max(names, key=names.count)
-            raise InvalidInput(f"the schema names the column {name}{twice} twice", hint="Name each column once.")
-        inner = [(each.name, each.dataType, each.nullable) for each in kind.fields]
-    elif isinstance(kind, ArrayType):
-        inner = [("[]", kind.elementType, kind.containsNull)]
-    elif isinstance(kind, MapType):
-        inner = [("value", kind.valueType, kind.valueContainsNull)]
-    for label, each, is_nullable in inner:
+            twice = f"{name}.{max(names, key=names.count)}".removeprefix(".")
+            raise InvalidInput(f"the schema names the column {twice} twice", hint="Name each column once.")
+    for label, each, is_nullable in _parts(kind):
+        full = f"{name}{label}".removeprefix(".")
         if not is_nullable:
-            raise InvalidInput(f"the column {name}{label} may be NULL", hint="Remove NOT NULL.")
-        _check_promises(each, f"{name}{label}.")
+            raise InvalidInput(f"the column {full} may be NULL", hint="Remove NOT NULL.")
+        _check_promises(each, full)
+
+
+def _parts(kind: DataType) -> list[tuple[str, DataType, bool]]:
+    """Return the types in a type: what each adds to the name of a column, the type, and whether it may be NULL."""
+    if isinstance(kind, StructType):
+        return [(f".{each.name}", each.dataType, each.nullable) for each in kind.fields]
+    if isinstance(kind, ArrayType):
+        return [("[]", kind.elementType, kind.containsNull)]
+    if isinstance(kind, MapType):
+        return [(".key", kind.keyType, True), (".value", kind.valueType, kind.valueContainsNull)]
+    return []
 
 
 def resolved(name: str, known: Collection[str]) -> str | None:
@@ -154,15 +160,7 @@ def arrow_type(kind: DataType, name: str, hint: str) -> pa.DataType:
 
 
 def _check_values(kind: DataType, name: str, hint: str) -> None:
-    inner: list[tuple[str, DataType]] = []
-    label = name.removeprefix("the column ")
-    if isinstance(kind, StructType):
-        inner = [(f"{label}.{each.name}", each.dataType) for each in kind.fields]
-    elif isinstance(kind, ArrayType):
-        inner = [(f"{label}[]", kind.elementType)]
-    elif isinstance(kind, MapType):
-        inner = [(f"{label}.key", kind.keyType), (f"{label}.value", kind.valueType)]
-    elif not isinstance(kind, _VALUES):
-        raise InvalidInput(f"{name} cannot be {kind.simpleString()}", hint=hint.replace("{name}", label))
-    for each, of in inner:
-        _check_values(of, each, hint)
+    if not isinstance(kind, (*_VALUES, StructType, ArrayType, MapType)):
+        raise InvalidInput(f"the column {name} cannot be {kind.simpleString()}", hint=hint.replace("{name}", name))
+    for label, each, _ in _parts(kind):
+        _check_values(each, f"{name}{label}", hint)

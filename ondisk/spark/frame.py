@@ -52,21 +52,19 @@ def index_frame(
         hint = f"Write {re.split(', *', columns)}."
         raise InvalidInput(f"columns is a list of names, not {shown(columns)}", hint=hint)
     needed = choice({OPTION: needed})
-    access.check_trusted()
     current = access.current()
     schema = schema_of(current.index.config, columns, data=data)
     names = schema.fieldNames()
     wanted = columns_of(current.index.config, schema)
     query = Query(match, complete=needed == ALL)
-    query.check(current.index)
     batches: list[pa.RecordBatch] = []
     rows = size = 0
-    with reading(current, query, data=DATA in names) as (snapshot, tree):
+    with reading(access, query, data=DATA in names) as (snapshot, tree):
         state = index_state(current, snapshot, tree)
         for partition in partitions_of(state, snapshot, tree, data=DATA in names):
             if partition.count is None or rows + partition.count > SMALL:
                 return _loaded(access, spark, query, names, needed)
-            for batch in read(partition, wanted, current, snapshot):
+            for batch in read(partition, current, snapshot, wanted):
                 batches.append(batch)
                 rows += batch.num_rows
                 size += batch.nbytes if DATA in names else 0

@@ -19,7 +19,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
 from ondisk.datum import FieldType
 from ondisk.index import Snapshot
-from ondisk.spark.plan import Partition, condition_of
+from ondisk.spark.plan import Partition
 from ondisk.spark.read import batches
 from ondisk.tables.index_to_arrow import Column, RowsToArrow, all_columns
 
@@ -38,8 +38,7 @@ class Groups:
     functions: Sequence[tuple[str, Column | None]]
     schema: pa.Schema
 
-    def read(self, partition: Partition, opened: Opened, snapshot: Snapshot) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield groups, and the number of rows in them."""
+    def read(self, partition: Partition, opened: Opened, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
         config, dataset = opened.index.config, partition.state.dataset
         keys = [column.of(config, dataset) for column in self.keys]
         selected = [each for column in keys for each in column.sql()]
@@ -47,7 +46,7 @@ class Groups:
         functions = [(name, None if of is None else of.of(config, dataset)) for name, of in self.functions]
         for name, of in functions:
             selected += _sql(name, of)
-        where, values = condition_of(partition, snapshot)
+        where, values = partition.condition()
         named = ", ".join(f"{each} AS c{number}" for number, each in enumerate([*selected, "count(*)"]))
         sql = f"SELECT {named} FROM datum WHERE {where}" + f" GROUP BY {by}" * bool(by)
         rows_to_arrow = RowsToArrow(keys, snapshot)
@@ -57,7 +56,7 @@ class Groups:
                 raw = iter(found.columns)
                 arrays = [*rows_to_arrow.convert([next(raw) for column in keys for _ in column.sql()])]
                 arrays += [_value(raw, name, of, found.num_rows) for name, of in functions]
-                yield pc.sum(found.columns[-1]).as_py(), pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def nothing(self) -> Iterator[pa.RecordBatch]:
         """Yield the result without any rows."""

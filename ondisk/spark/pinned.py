@@ -1,32 +1,34 @@
-"""The state of an index at a load: every query of a DataFrame returns the rows of that state, or fails.
+"""The state of an index, whose rows are returned later: with the connector that of a load, else that of a plan.
 
-With the connector, Spark plans each query by itself, and later than the load. A datum keeps its number until it is
-deleted, in whatever segment it is, and new data have higher numbers. So the rows of the load are those with numbers up
-to the last one of that time, if none was deleted since. Maintenance changes only where they are.
+A datum keeps its number until it is deleted, in whatever segment it is, and new data have higher numbers. So the rows
+of the state are those with numbers up to the last one of that time, if none was deleted since. Maintenance changes only
+where they are. What it deletes by age can be kept for a while: see `keep_replaced` in `ondisk.segments.replaced`.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from ondisk.dataset.access import Opened
-from ondisk.index import Snapshot, replaced_rows
+from ondisk.errors import IntegrityError, SegmentMissing, StateError
+from ondisk.index import Snapshot, replaced_rows, segment_rows
 from ondisk.index.changes import Removal, expired
 from ondisk.segments.generations import ROWS
 from ondisk.segments.replaced import replaced
-from ondisk.spark.plan import REPLACED, IndexState, Partition, changed
-from ondisk.spark.replaced import DELETED
 
 _GONE = "data were deleted or replaced"
+_OF_AGED = "deletion WHERE deletion.seq > ? AND datum <= ? AND forgotten = ?"
 
 
 class Pinned(NamedTuple):
     """What identifies the state.
 
     Attributes:
-        uuid, inode, seq, last: as in `IndexState`.
+        uuid, inode: identify the index; a rebuilt one has others.
+        seq: the highest number of a datum or a deletion.
+        last: the highest number that a datum may have: `seq`, unless a replica has numbered data itself.
         rows: how many it has; None if the index has not counted them.
     """
 
@@ -37,64 +39,90 @@ class Pinned(NamedTuple):
     rows: int | None
 
     @classmethod
-    def of(cls, state: IndexState, snapshot: Snapshot) -> Pinned:
-        """Return the state of a snapshot."""
-        return cls(state.uuid, state.inode, state.seq, state.last, _rows(snapshot))
+    def of(cls, opened: Opened, snapshot: Snapshot) -> Pinned:
+        """Return the state of a snapshot. Cost: a row of the index for each segment and day."""
+        known = snapshot.dataset()
+        sql = "SELECT ifnull(sum(count), 0), EXISTS (SELECT 1 FROM segment WHERE summed IS NULL) FROM day_sum"
+        ((count, is_unknown),) = snapshot.fetch(sql)
+        last = max(known["seq"], segment_rows.last_seq(snapshot))
+        return cls(str(known["uuid"]), opened.index.inode, known["seq"], last, None if is_unknown else int(count))
 
-    def restrict(self, state: IndexState, opened: Opened, snapshot: Snapshot) -> tuple[IndexState, list[Partition]]:
-        """Return a later state of the index with a condition for the rows of this one, and partitions of those kept.
+    def kept(self, opened: Opened, snapshot: Snapshot) -> list[str]:
+        """Raise unless a snapshot, and what is kept, have all rows of this state.
 
-        These are of segments that were too old and dropped since, see `ondisk.spark.replaced`.
+        Returns:
+            The files with rows of segments that were too old, and dropped since; see `kept_rows`.
 
         Raises:
             StateError: rows of this state were deleted or replaced since, or may have been.
 
-        Cost: a row of the index for each segment and day, and for each datum that was added since.
+        Cost: that of `of`, and a row of the index for each datum that was added since.
         """
-        if (state.uuid, state.inode) != (self.uuid, self.inode):
-            raise changed(state, "its index was rebuilt")
+        now, path = Pinned.of(opened, snapshot), str(opened.index.directory.path)
+        if (now.uuid, now.inode) != (self.uuid, self.inode):
+            raise changed(path, "its index was rebuilt")
         aged = 0
-        if state.seq != self.seq:
+        if now.seq != self.seq:
             if expired(snapshot) > self.seq:
-                raise changed(state, "so much that the index has forgotten which data were deleted")
+                raise changed(path, "so much that the index has forgotten which data were deleted")
             sql = "SELECT ifnull(sum(forgotten = ?), 0), count(*) FROM deletion WHERE seq > ? AND datum <= ?"
             ((aged, gone),) = snapshot.fetch(sql, (int(Removal.AGED_AND_KEPT), self.seq, self.last))
             if gone > aged:
-                raise changed(state, _GONE)
+                raise changed(path, _GONE)
         ((added,),) = snapshot.fetch("SELECT count(*) FROM datum WHERE seq > ?", (self.last,))
-        rows = _rows(snapshot)
         # Not all removals are noted as deletions: those of second copies are not.
-        if rows is not None and self.rows is not None and rows - added + aged != self.rows:
-            raise changed(state, _GONE)
-        if added:
-            # With a plus: else SQLite scans all rows by number.
-            state = replace(state, sql=f"+datum.seq <= {self.last} AND ({state.sql})", last=self.last)
-        kept = [*self._kept(state, opened)] if aged else []
-        if sum(each.estimate for each in kept) != aged:
-            raise changed(state, f"{REPLACED}, and what was kept of them is gone")
-        return state, kept
+        if now.rows is not None and self.rows is not None and now.rows - added + aged != self.rows:
+            raise changed(path, _GONE)
+        found = dict(self._kept(opened)) if aged else {}
+        if sum(found.values()) != aged:
+            raise self.lost(opened)
+        return [*found]
 
-    def _kept(self, state: IndexState, opened: Opened) -> Iterator[Partition]:
-        """Yield partitions with the rows of segments that were dropped since; the newest generation has all of them."""
-        sql = "SELECT datum.seq FROM deletion CROSS JOIN datum ON datum.seq = deletion.datum"
-        sql += " WHERE deletion.seq > ? AND deletion.datum <= ? AND forgotten = ?"
+    def lost(self, opened: Opened) -> StateError:
+        path = str(opened.index.directory.path)
+        return changed(path, "segments were removed, and what was kept of them is gone or damaged")
+
+    def aged(self) -> tuple[str, list[int]]:
+        """Return the condition for rows of this state that were dropped since, in what is kept of a segment."""
+        return f"datum.seq IN (SELECT datum FROM {_OF_AGED})", [self.seq, self.last, int(Removal.AGED_AND_KEPT)]
+
+    def _kept(self, opened: Opened) -> Iterator[tuple[str, int]]:
+        """Yield the files with rows that were dropped since, and how many; the newest generation has all of them."""
         known: set[int] = set()
+        condition, values = self.aged()
         for each in sorted(replaced(opened.index.directory), key=lambda each: each.generation, reverse=True):
-            with opened.index.snapshot() as snapshot:
-                numbers = replaced_rows.read(snapshot, opened.index.directory.path / (each.name + ROWS))
-                if numbers is None or numbers.uuid != self.uuid or numbers.seq < self.seq:
+            name = each.name + ROWS
+            with contextlib.suppress(Gone), kept_rows(name, opened) as (snapshot, numbers):
+                if numbers.uuid != self.uuid or numbers.seq < self.seq:
                     continue
-                found = {seq for (seq,) in snapshot.fetch(sql, (self.seq, self.last, int(Removal.AGED_AND_KEPT)))}
-                if not found or found & known:  # the latter: a repack replaced it, before its data were dropped
-                    continue
-                known |= found
-                ((deleted,),) = snapshot.fetch(f"SELECT {DELETED} FROM segment")
-            of_then = replace(state, seq=self.seq, generation=each.generation)
-            condition = f"+datum.segment = {each.generation}"
-            yield Partition(of_then, condition, [], (each.generation,), deleted=deleted, estimate=len(found))
+                found = {seq for (seq,) in snapshot.fetch(f"SELECT seq FROM datum WHERE {condition}", values)}
+                if found and not found & known:  # the latter: a repack replaced it, before its data were dropped
+                    known |= found
+                    yield name, len(found)
 
 
-def _rows(snapshot: Snapshot) -> int | None:
-    sql = "SELECT ifnull(sum(count), 0), EXISTS (SELECT 1 FROM segment WHERE summed IS NULL) FROM day_sum"
-    ((count, is_unknown),) = snapshot.fetch(sql)
-    return None if is_unknown else int(count)
+@contextlib.contextmanager
+def kept_rows(name: str, opened: Opened) -> Iterator[tuple[Snapshot, replaced_rows.Numbers]]:
+    """Open what was kept of a segment, for the length of a block; and say whose rows it has.
+
+    Raises:
+        Gone: it, or what the block reads of the segment, is not there any more, or not whole.
+    """
+    try:
+        with opened.index.snapshot() as snapshot:
+            numbers = replaced_rows.read(snapshot, opened.index.directory.path / name)
+            if numbers is None:
+                raise Gone
+            yield snapshot, numbers
+    except (SegmentMissing, IntegrityError) as error:  # its hint is about the segment and the index as they are now
+        raise Gone from error
+
+
+class Gone(Exception):
+    """What was kept of a segment was removed or damaged."""
+
+
+def changed(path: str, what: str) -> StateError:
+    """Return the error for a state that can no longer be read."""
+    hint = "Load the DataFrame again: spark.read.format('ondisk').load(…); create a view of it again, too."
+    return StateError(f"{path} has changed since this DataFrame was planned: {what}", hint=hint, path=path)

@@ -1,15 +1,7 @@
 """Planning: a snapshot of the index becomes partitions of about equal work, which are read without a lock.
 
-A plan contains the counters of the index from its snapshot. Who reads a partition later ignores what was added since,
-and raises an error if something was removed since:
-
-    seq          the highest number of a datum or a deletion
-    generation   the highest id of a segment
-
-Every change gives data and segments new numbers. So the rows of the plan are those with numbers up to these, if none
-was deleted and no segment of the partition was replaced. With `keep_replaced`, the rows of a replaced segment, and its
-bytes, are kept for a while, see `ondisk.spark.replaced`; but not if they were merged with an older dir segment, where
-they are found, too.
+Who reads a partition later ignores what was added since, and raises an error if something was removed since: see
+`ondisk.spark.pinned`.
 """
 
 from __future__ import annotations
@@ -25,20 +17,16 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pyspark.sql.datasource import InputPartition
 
-from ondisk.dataset.access import Opened
+from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.away import check_known
 from ondisk.dataset.query import Query, snapshot_of
-from ondisk.errors import InvalidInput, StateError, shown
+from ondisk.errors import InvalidInput, shown
 from ondisk.formats import find
-from ondisk.index import Snapshot, segment_rows
-from ondisk.index.changes import Removal
+from ondisk.index import Snapshot
 from ondisk.index.where import without_functions
 from ondisk.matcher import Expression, reftime_interval
-from ondisk.spark.replaced import DELETED, kept_for
+from ondisk.spark.pinned import Pinned
 from ondisk.step import Interval
-
-REPLACED = "segments were repacked, archived or removed"
-"""What has changed if a segment is not there any more."""
 
 OPTION = "archives"
 """The option: whether data in a folder of the archive that is offline are an error, or left out.
@@ -79,7 +67,6 @@ Position: TypeAlias = tuple[int, int]
 class _Row(NamedTuple):
     reftime: int
     seq: int
-    segment: int
     size: int
 
 
@@ -88,23 +75,17 @@ class IndexState:
     """The state of an index, and the condition of the query.
 
     Attributes:
-        uuid, inode: identify the index; a rebuilt one has others.
-        seq, generation: its counters.
-        last: the highest number that a datum may have: `seq`, unless a replica has numbered data itself.
-        segments: number of its segments.
+        pinned: the state.
         sql, values: the condition.
+        segments: how many it has, and the highest id, if the condition leaves out some that are offline.
         dataset: the path that the column `dataset` shows; None without that column.
     """
 
     path: str
-    uuid: str
-    inode: int | None
-    seq: int
-    last: int
-    generation: int
-    segments: int
+    pinned: Pinned
     sql: str
     values: Sequence[Any]
+    segments: tuple[int, int] | None = None
     dataset: str | None = None
 
 
@@ -114,10 +95,7 @@ class Partition(InputPartition):  # type: ignore[misc]
 
     Attributes:
         sql, values: the condition that a datum is in this partition and in the plan.
-        segments: ids of the segments that may hold its data; None for all segments of the plan.
         count: number of its data, if they were counted.
-        deleted: else the sum of what the index counts as deleted in its segments: that shows removals that are not
-            noted as deletions, such as those of second copies.
         estimate: else, about how many data it looks at.
         bytes: of its data, if they were counted and are read.
     """
@@ -125,20 +103,13 @@ class Partition(InputPartition):  # type: ignore[misc]
     state: IndexState
     sql: str
     values: Sequence[int]
-    segments: tuple[int, ...] | None = None
     count: int | None = None
-    deleted: int = 0
     estimate: int = 0
     bytes: int = 0
 
     @classmethod
     def between(
-        cls,
-        state: IndexState,
-        begin: Position | None,
-        end: Position | None,
-        segments: tuple[int, ...],
-        count: int | None = None,
+        cls, state: IndexState, begin: Position | None, end: Position | None, count: int | None = None
     ) -> Partition:
         """Return the partition from `begin` to before `end` in the order of queries; None is open."""
         # These bounds come first: of several, SQLite uses the first one for its index.
@@ -154,7 +125,11 @@ class Partition(InputPartition):  # type: ignore[misc]
             terms.append("datum.reftime <= ? AND NOT (datum.reftime = ? AND datum.seq >= ?)")
             values += [end[0], *end]
         # With a plus: else SQLite scans all rows by number if the time is open on one side.
-        return cls(state, " AND ".join([*terms, "+datum.seq <= ?"]), [*values, state.last], segments, count)
+        return cls(state, " AND ".join([*terms, "+datum.seq <= ?"]), [*values, state.pinned.last], count)
+
+    def condition(self) -> tuple[str, list[Any]]:
+        """Return the condition for its rows, with those of the query."""
+        return f"{self.sql} AND {self.state.sql}", [*self.values, *self.state.values]
 
 
 @dataclass(frozen=True)
@@ -180,36 +155,38 @@ def joined(partitions: Sequence[Partition], limits: Limits) -> list[Joined]:
 
 
 @contextlib.contextmanager
-def reading(opened: Opened, query: Query, *, data: bool) -> Iterator[tuple[Snapshot, Expression]]:
+def reading(access: Access, query: Query, *, data: bool) -> Iterator[tuple[Snapshot, Expression]]:
     """Yield a snapshot to plan from, and the syntax tree of the condition.
 
     Args:
         data: they are read, too.
 
     Raises:
+        NeedsCheck: the index was lost and may not know all data; a worker cannot warn the user.
         SegmentMissing: data that may match are away, and are read; or the index does not know them, since it was lost.
     """
+    access.check_trusted()
+    opened = access.current()
+    query.check(opened.index)
     with snapshot_of(opened, query, with_data=data) as (_, snapshot, tree):
         if not data:  # the command warns of these, which a worker cannot
             check_known(snapshot, reftime_interval(tree), complete=query.complete)
         yield snapshot, tree
 
 
-def index_state(opened: Opened, snapshot: Snapshot, tree: Expression) -> IndexState:
-    """Return the state of the index in a snapshot, with the condition as SQL for that index."""
-    directory, known = opened.index.directory, snapshot.dataset()
+def index_state(opened: Opened, snapshot: Snapshot, tree: Expression, pinned: Pinned | None = None) -> IndexState:
+    """Return the state of the index in a snapshot, with the condition as SQL for that index.
+
+    Args:
+        pinned: an earlier state, whose rows are read; None for that of the snapshot.
+    """
+    now = Pinned.of(opened, snapshot)
+    pinned = pinned or now
     where = snapshot.where(without_functions(tree, snapshot.columns, snapshot.connection))
-    return IndexState(
-        str(directory.path),
-        str(known["uuid"]),
-        opened.index.inode,
-        known["seq"],
-        max(known["seq"], segment_rows.last_seq(snapshot)),
-        known["generation"],
-        snapshot.segments(),
-        where.sql,
-        list(where.values),
-    )
+    # With a plus: else SQLite scans all rows by number.
+    sql = where.sql if pinned.last == now.last else f"+datum.seq <= {pinned.last} AND ({where.sql})"
+    segments = (snapshot.segments(), snapshot.dataset()["generation"]) if snapshot.left_out else None
+    return IndexState(str(opened.index.directory.path), pinned, sql, list(where.values), segments)
 
 
 def partitions_of(
@@ -220,6 +197,7 @@ def partitions_of(
     data: bool,
     limits: Limits | None = None,
     limit: int | None = None,
+    is_open: bool = False,
 ) -> list[Partition]:
     """Return partitions with all that matches.
 
@@ -227,39 +205,31 @@ def partitions_of(
         data: the data are read, too, so their bytes count.
         limits: of a partition; None for the default.
         limit: how many rows suffice; None: all are needed.
+        is_open: rows that the snapshot does not have are in a partition, too, wherever they are in the order.
 
     Cost: looks for up to `SMALL` rows that match, and reads the rows of all segments, and a sample of the rows of data.
         Without an index for the condition, it looks at all rows in the requested time.
     """
     limits = limits or Limits.of(None, None)
-    sql = f"SELECT datum.reftime, datum.seq, datum.segment, datum.size FROM datum WHERE {state.sql} LIMIT ?"
+    sql = f"SELECT datum.reftime, datum.seq, datum.size FROM datum WHERE {state.sql} LIMIT ?"
     if limit is not None and limit <= min(SMALL, limits.rows):
         some = [*map(_Row._make, snapshot.connection.execute(sql, [*state.values, limit]))]
         size = sum(row.size for row in some) if data else 0
         if len(some) == limit and size <= limits.bytes:
-            of_them = tuple(sorted({row.segment for row in some}))
-            return [replace(Partition.between(state, None, None, of_them, limit), bytes=size)]
-    found = snapshot.connection.execute(sql, [*state.values, SMALL + 1]).fetchall()
-    if len(found) <= SMALL:
-        return [*_counted(state, sorted(map(_Row._make, found)), limits, data=data)]
+            return [replace(Partition.between(state, None, None, limit), bytes=size)]
+    if not is_open:
+        found = snapshot.connection.execute(sql, [*state.values, SMALL + 1]).fetchall()
+        if len(found) <= SMALL:
+            return [*_counted(state, sorted(map(_Row._make, found)), limits, data=data)]
     segments = _Segments(snapshot, state, reftime_interval(tree), limits, data=data)
     if _is_scan(state, snapshot):  # then reading the table in its own order is fastest
-        bounds = pairwise([0, *segments.numbers(), state.last])
+        bounds = pairwise([0, *segments.numbers(), state.pinned.last])
         sql = "datum.seq > ? AND datum.seq <= ?"
         partitions = [Partition(state, sql, [first, last]) for first, last in bounds]
     else:
         positions: list[Position | None] = [None, *segments.positions(), None]
-        partitions = [
-            Partition.between(state, begin, end, segments.between(begin, end)) for begin, end in pairwise(positions)
-        ]
-    return [*_with_sums(partitions, segments.rows // len(partitions), snapshot)]
-
-
-def _with_sums(partitions: list[Partition], estimate: int, snapshot: Snapshot) -> Iterator[Partition]:
-    deleted = dict(snapshot.connection.execute(f"SELECT id, {DELETED} FROM segment"))
-    for each in partitions:
-        ids = deleted if each.segments is None else each.segments
-        yield replace(each, deleted=sum(map(deleted.__getitem__, ids)), estimate=estimate)
+        partitions = [Partition.between(state, begin, end) for begin, end in pairwise(positions)]
+    return [replace(each, estimate=segments.rows // len(partitions)) for each in partitions]
 
 
 def size_of(partitions: Sequence[Partition], tasks: int | None = None) -> str:
@@ -290,8 +260,15 @@ def _counted(state: IndexState, found: list[_Row], limits: Limits, *, data: bool
     runs = [[row for row, _ in run] for _, run in groupby(zip(found, places, strict=False), lambda each: each[1])]
     starts: list[Position | None] = [run[0][:2] for run in runs]
     for run, (begin, end) in zip(runs, pairwise([*starts, None]), strict=True):
-        partition = Partition.between(state, begin, end, tuple(sorted({row.segment for row in run})), len(run))
-        yield replace(partition, bytes=sum(row.size for row in run) if data else 0)
+        size = sum(row.size for row in run) if data else 0
+        yield replace(Partition.between(state, begin, end, len(run)), bytes=size)
+
+
+def evenly(weights: Sequence[float], parts: int) -> list[int]:
+    """Return the places of those elements, but the last one, after which parts of about equal weight end."""
+    sums = [*accumulate(weights)]
+    places = {bisect_left(sums, sums[-1] * number / parts) for number in range(1, parts)} if sums else set[int]()
+    return sorted(place for place in places if place + 1 < len(weights))
 
 
 class _Segments:
@@ -311,10 +288,10 @@ class _Segments:
         self._limits = limits
         sample = self._sample(_SAMPLE)
         mean = max(1.0, sum(row.size for row in sample) / max(1, len(sample)))
-        sql = 'SELECT "begin", "end", id, length, format FROM segment ORDER BY "begin", id'
-        self._all: list[tuple[int, int, int, float]] = [
-            (begin, end, id_, length * mean if find(format).is_dir else length)  # the length of a directory: files
-            for begin, end, id_, length, format in snapshot.connection.execute(sql)
+        sql = 'SELECT "begin", "end", length, format FROM segment ORDER BY "begin", id'
+        self._all: list[tuple[int, int, float]] = [
+            (begin, end, length * mean if find(format).is_dir else length)  # the length of a directory: files
+            for begin, end, length, format in snapshot.connection.execute(sql)
             if not (interval & Interval(begin, end)).is_empty
         ]
         self._unit = 1 / (1 / (limits.rows * mean) + data / limits.bytes)  # bytes of one partition
@@ -322,13 +299,9 @@ class _Segments:
         self._unit = max(self._unit, whole / _MOST)
         self.rows = round(whole / mean)
 
-    def positions(self) -> Iterator[Position]:
-        """Yield the bounds between partitions, in order."""
-        last: Position | None = None
-        for position in self._positions():
-            if last is None or position > last:  # the segments of a sequence may overlap in time
-                yield position
-                last = position
+    def positions(self) -> list[Position]:
+        """Return the bounds between partitions, in order; the segments of a sequence may overlap in time."""
+        return sorted({*self._positions()})
 
     def _positions(self) -> Iterator[Position]:
         filled = 0.0
@@ -345,36 +318,21 @@ class _Segments:
             yield from self._inside(begin, max(segment[1] for segment in segments), parts)
             filled = size / parts
 
-    def numbers(self) -> Iterator[int]:
-        """Yield the numbers of data after which partitions end, in order."""
+    def numbers(self) -> list[int]:
+        """Return the numbers of data after which partitions end, in order."""
         parts = round(sum(map(self._bytes, self._all)) / self._unit)
         sample = self._sample(min(_FOR_EACH * parts, _LARGEST_SAMPLE)) if parts > 1 else []
-        weights = [*accumulate(row.size * self._data / self._limits.bytes + 1 / self._limits.rows for row in sample)]
-        last = 0
-        for number in range(1, parts):
-            if not sample:
-                return
-            at = sample[bisect_left(weights, weights[-1] * number / parts)].seq
-            if at > last:
-                yield at
-                last = at
+        weights = [row.size * self._data / self._limits.bytes + 1 / self._limits.rows for row in sample]
+        return [sample[at].seq for at in evenly(weights, parts)]
 
-    def between(self, begin: Position | None, end: Position | None) -> tuple[int, ...]:
-        """Return the ids of the segments that overlap a partition."""
-        return tuple(
-            id_
-            for first, last, id_, _ in self._all
-            if (end is None or first <= end[0]) and (begin is None or last > begin[0])
-        )
-
-    def _bytes(self, segment: tuple[int, int, int, float]) -> float:
+    def _bytes(self, segment: tuple[int, int, float]) -> float:
         """Estimate the bytes of a segment in the requested time."""
-        begin, end, _, length = segment
+        begin, end, length = segment
         requested = self._interval & Interval(begin, end)
         return length * (requested.end - requested.begin) / (end - begin)
 
-    def _inside(self, begin: int, end: int, parts: int) -> Iterator[Position]:
-        """Yield bounds inside segments, for parts with about equal numbers of data."""
+    def _inside(self, begin: int, end: int, parts: int) -> list[Position]:
+        """Return bounds inside segments, for parts with about equal numbers of data."""
         requested = self._interval & Interval(begin, end)
         size = _SAMPLE
         while True:
@@ -382,73 +340,14 @@ class _Segments:
             if len(rows) >= _FOR_EACH * parts or size >= _LARGEST_SAMPLE:
                 break
             size *= 4
-        last = (begin, 0)
-        for number in range(1, parts):
-            position = rows[len(rows) * number // parts] if rows else last
-            if position > last:
-                yield position
-                last = position
+        return [rows[at] for at in evenly([1.0] * len(rows), parts)]
 
     def _sample(self, size: int) -> list[_Row]:
         """Return about so many rows of the index, at equal distances in the order of appending."""
-        step = max(1, self._state.seq // size)
-        sql = (
-            "SELECT datum.reftime, datum.seq, datum.segment, datum.size"
-            " FROM json_each(?) JOIN datum ON datum.seq = json_each.value"
-        )
-        seqs = json.dumps([*range(1, self._state.seq + 1, step)])
+        step = max(1, self._state.pinned.seq // size)
+        sql = "SELECT datum.reftime, datum.seq, datum.size FROM json_each(?) JOIN datum ON datum.seq = json_each.value"
+        seqs = json.dumps([*range(1, self._state.pinned.seq + 1, step)])
         return [*map(_Row._make, self._snapshot.connection.execute(sql, (seqs,)))]
-
-
-def condition_of(partition: Partition, snapshot: Snapshot) -> tuple[str, list[Any]]:
-    """Return the condition for the rows of a partition as SQL, whatever was added to the index since."""
-    state = partition.state
-    terms, values = [partition.sql], [*partition.values]
-    sql = "SELECT 1 FROM segment WHERE id > ? LIMIT 1"
-    if snapshot.connection.execute(sql, (state.generation,)).fetchone() is not None:
-        # Data that were moved from or to an archive keep their numbers. Only then: no index of SQLite has the segment.
-        terms.append("datum.segment <= ?")
-        values.append(state.generation)
-    return " AND ".join([*terms, state.sql]), [*values, *state.values]
-
-
-def check_unchanged(partition: Partition, opened: Opened, snapshot: Snapshot) -> list[str]:
-    """Raise if data of a partition were removed or moved since it was planned, and are not kept.
-
-    Returns:
-        The files with the rows of replaced segments that are kept.
-
-    Raises:
-        StateError: they were, or may have been.
-    """
-    state, known = partition.state, snapshot.dataset()
-    if (str(known["uuid"]), opened.index.inode) != (state.uuid, state.inode):
-        raise changed(state, "its index was rebuilt")
-    value: int | str
-    if partition.segments is None:
-        wanted, value = state.segments, state.generation
-        sql = f"SELECT id, {DELETED} FROM segment WHERE id <= ?"
-    else:
-        wanted, value = len(partition.segments), json.dumps(partition.segments)
-        sql = f"SELECT id, {DELETED} FROM segment WHERE id IN (SELECT value FROM json_each(?))"
-    present = dict(snapshot.connection.execute(sql, (value,)))
-    kept = kept_for(state, opened, partition.segments, present) if len(present) < wanted else {}
-    if len(present) + len(kept) < wanted:
-        raise changed(state, REPLACED)
-    if partition.count is None:  # else the caller compares the count
-        # Of data that went with their whole segment, that segment has the rows.
-        sql = "SELECT 1 FROM deletion WHERE seq > ? AND datum <= ? AND forgotten != ? LIMIT 1"
-        values = state.seq, state.seq, int(Removal.AGED_AND_KEPT)
-        is_noted = snapshot.connection.execute(sql, values).fetchone() is not None
-        if is_noted or sum(present.values()) + sum(kept.values()) != partition.deleted:
-            raise changed(state, "data were deleted or replaced")
-    return [*kept]
-
-
-def changed(state: IndexState, what: str) -> StateError:
-    """Return the error for a partition that can no longer be read."""
-    hint = "Load the DataFrame again: spark.read.format('ondisk').load(…); create a view of it again, too."
-    return StateError(f"{state.path} has changed since this DataFrame was planned: {what}", hint=hint, path=state.path)
 
 
 def choice(options: Mapping[str, str]) -> str:

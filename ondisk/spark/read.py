@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,14 +14,13 @@ import pyarrow as pa
 from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.layout import open_directory, read_config
 from ondisk.index import Snapshot
-from ondisk.spark.plan import REPLACED, Partition, changed, check_unchanged, condition_of
-from ondisk.spark.replaced import Gone, snapshot_of
+from ondisk.spark.pinned import Gone, changed, kept_rows
+from ondisk.spark.plan import IndexState, Partition
 from ondisk.tables.arrow_values import DataToArrow
 from ondisk.tables.columns import DATA
 from ondisk.tables.index_to_arrow import PLACE, ROWS, Column, RowsToArrow, arrow_schema, is_plain, with_data
 
-Read: TypeAlias = Callable[[Partition, Opened, Snapshot], Iterator[tuple[int, pa.RecordBatch]]]
-"""Yields batches of a partition, each with the number of rows that it is made of."""
+Read: TypeAlias = Callable[[Partition, Opened, Snapshot], Iterator[pa.RecordBatch]]
 
 
 @contextlib.contextmanager
@@ -38,71 +38,50 @@ def opened(path: str, connect: Any) -> Iterator[Access]:
         yield access
 
 
-def read_later(
-    partition: Partition, columns: Sequence[Column], connect: Any, limit: int | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition, some time after it was planned.
+def read_later(partition: Partition, columns: Sequence[Column], connect: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition, some time after it was planned; see `later`."""
+    return later(partition, partial(read, columns=columns), connect)
 
-    Args:
-        limit: the most rows to yield; None for all.
+
+def later(partition: Partition, read: Read, connect: Any) -> Iterator[pa.RecordBatch]:
+    """Yield what `read` yields of a partition, some time after it was planned.
 
     Raises:
-        StateError: some of its data were removed or moved since, and are not kept.
+        StateError: some data of the state were removed since, and are not kept.
         SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says.
-    """
-
-    def rows(partition: Partition, opened: Opened, snapshot: Snapshot) -> Iterator[tuple[int, pa.RecordBatch]]:
-        for batch in read(partition, columns, opened, snapshot, limit):
-            yield batch.num_rows, batch
-
-    if limit is None:
-        yield from later(partition, rows, connect)
-        return
-    left = limit
-    for batch in later(partition, rows, connect, limit):
-        yield batch[:left]
-        left -= batch.num_rows
-        if left <= 0:
-            return
-
-
-def later(partition: Partition, read: Read, connect: Any, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield what `read` yields of a partition, some time after it was planned; see `read_later`.
-
-    Args:
-        read: yields batches, each with the number of rows that it is made of.
-        limit: the most rows that it reads; None for all.
     """
     state = partition.state
     if not Path(state.path).is_dir():
-        raise changed(state, "it no longer exists")
+        raise changed(state.path, "it no longer exists")
     with opened(state.path, connect) as access:
         current = access.current()
         if current.index.missing:
-            raise changed(state, "its index is lost")
+            raise changed(state.path, "its index is lost")
         with current.index.snapshot() as snapshot:
-            kept = check_unchanged(partition, current, snapshot)
-            count = 0
-            for number, batch in chain(
-                read(partition, current, snapshot), *(_read_kept(partition, read, current, rows) for rows in kept)
-            ):
-                count += number
-                yield batch
-            if partition.count is not None and count != partition.count and (limit is None or count < limit):
-                raise changed(state, "data were deleted or replaced")
+            kept = state.pinned.kept(current, snapshot)
+            _check_left_out(state, snapshot)
+            yield from read(partition, current, snapshot)
+            aged, values = state.pinned.aged()
+            of_kept = replace(partition, sql=f"{aged} AND {partition.sql}", values=[*values, *partition.values])
+            for name in kept:
+                try:
+                    with kept_rows(name, current) as (rows, _):
+                        yield from read(of_kept, current, rows)
+                except Gone:
+                    raise state.pinned.lost(current) from None
 
 
-def _read_kept(partition: Partition, read: Read, opened: Opened, rows: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield what `read` yields of a partition in a segment that was replaced since, and kept."""
-    try:
-        with snapshot_of(rows, opened) as snapshot:
-            yield from read(partition, opened, snapshot)
-    except Gone:
-        raise changed(partition.state, f"{REPLACED}, and what was kept of them is gone or damaged") from None
+def _check_left_out(state: IndexState, snapshot: Snapshot) -> None:
+    """Raise if segments of a plan that leaves out some may have been moved to their folders, or from them."""
+    if state.segments is not None:
+        count, last = state.segments
+        ((present,),) = snapshot.fetch("SELECT count(*) FROM segment WHERE id <= ?", (last,))
+        if present < count:
+            raise changed(state.path, "segments were repacked, archived or removed, and some archives are offline")
 
 
 def read(
-    partition: Partition, columns: Sequence[Column], opened: Opened, snapshot: Snapshot, limit: int | None = None
+    partition: Partition, opened: Opened, snapshot: Snapshot, columns: Sequence[Column], limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition from a snapshot, in any order.
 
@@ -116,7 +95,7 @@ def read(
     place = [] if data is None else [*PLACE]
     if data is not None and not is_plain(data, opened.reader, snapshot):
         place.append("datum.reftime")
-    where, values = condition_of(partition, snapshot)
+    where, values = partition.condition()
     positions = {each: number for number, each in enumerate(dict.fromkeys([*place, *selected]))}
     named = ", ".join(f"{each} AS c{number}" for each, number in positions.items())
 

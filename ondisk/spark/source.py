@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from ondisk.dataset.merged import is_pattern, named
 from ondisk.dataset.merged import paths_of as datasets_of
 from ondisk.dataset.query import Query
 from ondisk.errors import InvalidInput, OndiskError, shown
-from ondisk.index import Snapshot
 from ondisk.index.sums import Totals, interval_of_sums, totals
 from ondisk.json_shapes import format_time
 from ondisk.matcher import Everything, Expression
@@ -37,7 +36,6 @@ from ondisk.spark.match_json import loads
 from ondisk.spark.pinned import Pinned
 from ondisk.spark.plan import (
     ALL,
-    IndexState,
     Joined,
     Limits,
     Partition,
@@ -48,7 +46,7 @@ from ondisk.spark.plan import (
     reading,
     size_of,
 )
-from ondisk.spark.read import later, opened, read_later
+from ondisk.spark.read import later, opened, read
 from ondisk.spark.report import LOGGER, print_lines
 from ondisk.table_options import REFTIME
 from ondisk.tables.columns import DATA, names_in, united
@@ -67,16 +65,6 @@ OPTIONS = (
 )
 STREAM_OPTIONS = (*OPTIONS, "maxDataPerTrigger")
 _INTERNAL = ("tree", "paths", "checkpointLocation", "queryName", OPTION)  # set by `index_frame`, Spark, or for streams
-_REMOVED = {
-    "pushdown": (
-        "it returned wrong rows where a DataFrame was used twice",
-        'Use .option("match", "reftime: >=2026-11-19; area: VM2,101"), which the index answers.',
-    ),
-    "data_schema": (
-        "Spark reads schemas itself",
-        'Use .schema("reftime timestamp, data struct<wind: double, note: string>"), with all columns that you want.',
-    ),
-}
 _FIELD_TYPES = {
     "bigint": "integer",
     "double": "real",
@@ -162,7 +150,7 @@ def _loaded(options: Mapping[str, str], pushed: Pushed) -> StructType:
             current = access.current()
             tree = tree_of(options, current.index.config, path)
             room = min(room, room_beside(tree))
-            states[path] = Pinned.of(index_state(current, snapshot, Everything()), snapshot)
+            states[path] = Pinned.of(current, snapshot)
             if "describe" in pushed.more and not several:
                 answer["properties"] = _properties(current.index.config, totals(snapshot, Everything()))
     return _answered(found, {"state": states, "room": room, **answer})
@@ -187,25 +175,19 @@ def _created(options: Mapping[str, str], pushed: Pushed) -> StructType:
             hint = "Add TBLPROPERTIES (format = 'jsonl', step = 'daily'), for example."
             raise InvalidInput(f"the table property {name} is missing", hint=hint)
     own = {name: value for name, value in given.items() if name not in _OF_SPARK and not name.startswith("option.")}
-    fields: dict[str, str] = {}
     columns = {column.lower(): kind for column, kind in pushed.more["columns"].items()}
-    if columns.get(REFTIME) != "timestamp":
-        raise InvalidInput(
-            f"a table has a column {REFTIME} TIMESTAMP", hint="It is the time of each datum: declare it."
-        )
-    if DATA not in columns:  # a SELECT that creates a table and lacks it would fail when the dataset is there already
-        hint = f"Declare it STRING or BINARY; a SELECT that creates a table needs {REFTIME} and {DATA}."
-        raise InvalidInput(f"a table has a column {DATA}", hint=hint)
+    # A SELECT that creates a table and lacks one of them would fail when the dataset is there already.
+    if columns.pop(REFTIME, None) != "timestamp" or DATA not in columns:
+        hint = f"Declare {REFTIME}, the time of each datum, and {DATA}; a SELECT that creates a table needs both, too."
+        raise InvalidInput(f"a table has a column {REFTIME} TIMESTAMP and a column {DATA} STRING or BINARY", hint=hint)
     if columns.pop(DATA) not in ("string", "binary"):
         hint = "Its text is JSON: give its schema when you read, spark.read.schema(…), or use get_json_object."
         raise InvalidInput(f"the column {DATA} is STRING, or BINARY", hint=hint)
     for name, kind in columns.items():
-        if name == REFTIME:
-            continue
         if kind not in _FIELD_TYPES:
             hint = f"The types are {', '.join(_FIELD_TYPES)}; {REFTIME} is timestamp."
             raise InvalidInput(f"the column {name} cannot be {kind}", hint=hint)
-        fields[name] = _FIELD_TYPES[kind]
+    fields = {name: _FIELD_TYPES[kind] for name, kind in columns.items()}
     config: Any = {"fields": fields} | {name: _value_of_key(name, value) for name, value in own.items()}
     Dataset.create(options["path"], config).close()
     return StructType().add("created", LongType())
@@ -242,8 +224,10 @@ def _summed(options: Mapping[str, str], pushed: Pushed) -> StructType:
         with contextlib.suppress(OndiskError), opened(path, connect) as access:  # the query itself names the error
             config = access.current().index.config
             tree = pushed.tree(tree_of(options, config, path), config, None)
-            with _planning(access, tree, choice(options), pinned, data=False) as (snapshot, each, _, kept, is_present):
-                if is_present and not kept and interval_of_sums(snapshot, each) is not None:
+            query = Query(tree, complete=choice(options) == ALL)
+            with reading(access, query, data=False) as (snapshot, each):
+                is_present = pinned == Pinned.of(access.current(), snapshot)
+                if is_present and interval_of_sums(snapshot, each) is not None:
                     found.append(totals(snapshot, each))
     answer: dict[str, int | None] | None = None
     if len(found) == len(pushed.state or {}):
@@ -417,7 +401,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             if self._groups is not None:
                 yield from later(partition, self._groups.read, connect)
             else:
-                yield from read_later(partition, self._columns, connect, self._pushed.limit)
+                rows = partial(read, columns=self._columns, limit=self._pushed.limit)
+                yield from later(partition, rows, connect)
 
 
 def _parts(partition: InputPartition) -> Sequence[Partition]:
@@ -449,22 +434,11 @@ def plan(
         SegmentMissing: data that may match are away, and are read; or the index does not know them, since it was lost.
         StateError: rows of the pinned state were deleted since.
     """
-    with _planning(access, tree, needed, pinned, data=data) as (snapshot, each, state, kept, _):
-        return [*partitions_of(state, snapshot, each, data=data, limits=limits, limit=limit), *kept]
-
-
-@contextlib.contextmanager
-def _planning(
-    access: Access, tree: Expression, needed: str, pinned: Pinned | None, *, data: bool
-) -> Iterator[tuple[Snapshot, Expression, IndexState, list[Partition], bool]]:
-    """Yield a snapshot, the tree, the state to read with what is kept of it, and whether it is that of the snapshot."""
-    access.check_trusted()
-    opened, query = access.current(), Query(tree, complete=needed == ALL)
-    query.check(opened.index)
-    with reading(opened, query, data=data) as (snapshot, each):
-        present = index_state(opened, snapshot, each)
-        state, kept = (present, []) if pinned is None else pinned.restrict(present, opened, snapshot)
-        yield snapshot, each, state, kept, state is present
+    with reading(access, Query(tree, complete=needed == ALL), data=data) as (snapshot, each):
+        opened = access.current()
+        is_open = pinned is not None and bool(pinned.kept(opened, snapshot))
+        state = index_state(opened, snapshot, each, pinned)
+        return partitions_of(state, snapshot, each, data=data, limits=limits, limit=limit, is_open=is_open)
 
 
 def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
@@ -472,9 +446,6 @@ def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
     if "location" in options:  # set by Spark
         hint = f"Use CREATE TEMPORARY VIEW name USING ondisk OPTIONS (path '…'), or {_CATALOG}."
         raise InvalidInput("a dataset cannot be a table of Spark's catalog: CREATE TABLE stores nothing", hint=hint)
-    for name, (reason, hint) in _REMOVED.items():
-        if name in map(str.lower, options):
-            raise InvalidInput(f"the option {name} was removed: {reason}", hint=hint)
     if "damaged" in map(str.lower, options):
         hint = "`ondisk query DATASET MATCH --skip-damaged --parquet FILE` writes what can be read."
         raise InvalidInput("Spark cannot leave out damaged data: nobody would see what is missing", hint=hint)

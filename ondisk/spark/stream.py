@@ -16,9 +16,10 @@ that was repacked or archived after planning makes no difference, and data that 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ from ondisk.errors import InvalidInput, MatchError, TokenExpired, shown
 from ondisk.index import Snapshot, changes
 from ondisk.matcher import Expression
 from ondisk.spark.adbc import connect
-from ondisk.spark.plan import ALL, IndexState, Limits, Partition, choice, index_state
+from ondisk.spark.plan import ALL, IndexState, Limits, Partition, choice, evenly, index_state
 from ondisk.spark.read import opened, read
 from ondisk.spark.report import LOGGER, print_lines
 from ondisk.spark.source import STREAM_OPTIONS, check_options, limits_of, number, path_of, read_columns, tree_of
@@ -84,21 +85,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         with opened(self._path, connect) as access:
             config = access.current().index.config
         self._columns: list[Column] = read_columns(options, schema, config)
+        self._has_data = any(column.name == DATA for column in self._columns)
         self._tree = tree_of(options, config, self._path)
         self._match = options.get("tree", options.get("match", ""))
         self._config = config
         self._archives = choice(options)
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        with self._state() as state:
+        with self._present() as (_, _, state):
             return self._offset(state, 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        with self._state() as state:
-            self._target = state.seq
+        with self._present() as (_, _, state):
+            self._target = state.pinned.seq
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Return the offset at which the next batch ends.
@@ -106,12 +108,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         Cost: reads the index's rows of the data in the batch, and of those before and between them that do not match.
         """
         first = start["seq"]
-        with self._state() as state:
+        with self._present() as (_, snapshot, state):
             self._check(state, start)
-            self._latest = self._offset(state, state.seq)
-            last = state.seq if self._target is None else min(state.seq, self._target)
+            last = state.pinned.seq
+            self._latest = self._offset(state, last)
+            if self._target is not None:
+                last = min(last, self._target)
             if isinstance(limit, ReadMaxRows):
-                last = state.limited(first, last, limit.max_rows)
+                last = limited(state, snapshot, first, last, limit.max_rows)
             # The same position in another text would make a batch without data.
             return start if last <= first else self._offset(state, last)
 
@@ -124,10 +128,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
         Cost: reads up to 16,384 rows of the index, at equal distances.
         """
-        has_data = any(column.name == DATA for column in self._columns)
-        with self._state() as state:
+        with self._present() as (_, snapshot, state):
             self._check(state, end)
-            bounds, rows = state.cuts(start["seq"], end["seq"], self._limits, data=has_data)
+            bounds, rows = cuts(state, snapshot, start["seq"], end["seq"], self._limits, data=self._has_data)
         stretches = [Stretch(first, last, end, self._tree) for first, last in pairwise(bounds)]
         print_lines()
         changes, match = f"{start['seq'] + 1} to {end['seq']}", shown(self._match)
@@ -136,17 +139,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return stretches
 
     def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:
-        with _dataset_state(self._path, partition.tree) as state:
+        with self._present(partition.tree) as (current, snapshot, state):
             self._check(state, partition.end)
-            if any(column.name == DATA for column in self._columns):
-                state.check_there(partition.first, partition.last, complete=self._archives == ALL)
-            yield from state.read(partition.first, partition.last, self._columns)
+            bounds = [partition.first, partition.last]
+            if self._has_data:
+                condition, values = f"{changes.BETWEEN} AND {state.sql}", [*bounds, *state.values]
+                if places := check_data(snapshot, condition, values, complete=self._archives == ALL):
+                    snapshot.leave_out(places)
+                    state = stream_state(current, snapshot, partition.tree)
+            yield from read(Partition(state, changes.BETWEEN, bounds), current, snapshot, self._columns)
 
-    def _offset(self, state: _DatasetState, seq: int) -> Offset:
-        return {**state.offset(seq), "match": self._match}
+    @contextlib.contextmanager
+    def _present(self, tree: Expression | None = None) -> Iterator[tuple[Opened, Snapshot, IndexState]]:
+        """Yield the dataset as it is now, during a block.
 
-    def _check(self, state: _DatasetState, offset: Offset) -> None:
-        state.check(offset)
+        Args:
+            tree: the condition for the data; None for that of this reader.
+        """
+        with opened(self._path, connect) as access:
+            access.check_trusted()
+            current, query = access.current(), Query(self._tree if tree is None else tree)
+            query.check(current.index)
+            with snapshot_of(current, query, with_data=False) as (_, snapshot, resolved):
+                yield current, snapshot, stream_state(current, snapshot, resolved)
+
+    def _offset(self, state: IndexState, seq: int) -> Offset:
+        return {"dataset": state.pinned.uuid, "seq": seq, "match": self._match}
+
+    def _check(self, state: IndexState, offset: Offset) -> None:
+        """Raise if an offset belongs to another order of changes, or to a stream with another match."""
+        now, why = state.pinned, ""
+        if offset["dataset"] != now.uuid:
+            why = "its index was rebuilt, or this is another dataset"
+        elif offset["seq"] > now.seq:
+            last = f"its last change is {now.seq}, and the stream has read up to {offset['seq']}"
+            why = f"an earlier state was restored: {last}"
+        if why:
+            raise TokenExpired(f"the stream of {self._path} cannot continue: {why}", hint=_REMEDY, path=self._path)
         match = offset.get("match", self._match)
         if match != self._match and not self._is_same(match):
             message = f"the stream of {self._path} cannot continue: its checkpoint is that of a stream with the match"
@@ -160,104 +189,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         except MatchError:  # the field no longer exists, for example
             return False
 
-    def _state(self) -> contextlib.AbstractContextManager[_DatasetState]:
-        return _dataset_state(self._path, self._tree)
+
+def stream_state(opened: Opened, snapshot: Snapshot, tree: Expression) -> IndexState:
+    """Return the state of the index. With a plus, SQLite uses no index of fields: a batch has few numbers."""
+    state = index_state(opened, snapshot, tree)
+    return replace(state, sql=f"+({state.sql})")
 
 
-class _DatasetState:
-    """One state of a dataset, with the condition of the query.
+def limited(state: IndexState, snapshot: Snapshot, first: int, last: int, count: int) -> int:
+    """Return the number, up to `last`, with which so many data after `first` are complete."""
+    sql = f"SELECT datum.seq FROM datum WHERE {changes.BETWEEN} AND {state.sql} ORDER BY datum.seq LIMIT ?"
+    found = snapshot.connection.execute(sql, [first, last, *state.values, count]).fetchall()
+    return last if len(found) < count else int(found[-1][0])
 
-    Attributes:
-        seq: the highest number of a change.
+
+def cuts(
+    state: IndexState, snapshot: Snapshot, first: int, last: int, limits: Limits, *, data: bool
+) -> tuple[list[int], str]:
+    """Return the bounds of stretches of about equal work, empty if there are no data; and the number of rows.
+
+    Args:
+        data: the data are read, too, so their bytes count.
     """
-
-    def __init__(self, path: str, opened: Opened, snapshot: Snapshot, tree: Expression) -> None:
-        self._path = path
-        self._opened = opened
-        self._snapshot = snapshot
-        self._tree = tree
-        self._state = self._present()
-        self.seq = self._state.seq
-
-    def _present(self) -> IndexState:
-        state = index_state(self._opened, self._snapshot, self._tree)
-        # With a plus, SQLite uses no index of fields, which has rows of all times: a batch has few numbers.
-        return replace(state, sql=f"+({state.sql})")
-
-    def offset(self, seq: int) -> Offset:
-        """Return the offset after a number."""
-        return {"dataset": self._state.uuid, "seq": seq}
-
-    def check(self, offset: Offset) -> None:
-        """Raise if an offset belongs to another order of changes.
-
-        Raises:
-            TokenExpired: it does.
-        """
-        if offset["dataset"] != self._state.uuid:
-            raise self._expired("its index was rebuilt, or this is another dataset")
-        if offset["seq"] > self.seq:
-            last = f"its last change is {self.seq}, and the stream has read up to {offset['seq']}"
-            raise self._expired(f"an earlier state was restored: {last}")
-
-    def limited(self, first: int, last: int, count: int) -> int:
-        """Return the number, up to `last`, with which so many data after `first` are complete."""
-        state = self._state
-        sql = f"SELECT datum.seq FROM datum WHERE {changes.BETWEEN} AND {state.sql} ORDER BY datum.seq LIMIT ?"
-        found = self._snapshot.connection.execute(sql, [first, last, *state.values, count]).fetchall()
-        return last if len(found) < count else int(found[-1][0])
-
-    def cuts(self, first: int, last: int, limits: Limits, *, data: bool) -> tuple[list[int], str]:
-        """Return the bounds of stretches of about equal work, empty if there are no data; and the number of rows.
-
-        Args:
-            data: the data are read, too, so their bytes count.
-        """
-        state = self._state
-        step, sample = changes.sample(self._snapshot, state.sql, state.values, first, last, _SAMPLE)
-        rows = f"{len(sample)} rows (counted)" if step == 1 else f"about {step * len(sample)} rows (estimated)"
-        if step == 1 and not sample:
-            return [], rows
-        bounds, filled = [first], 0.0
-        for seq, size in sorted(sample):
-            weight = step * (size * data / limits.bytes + 1 / limits.rows)
-            if filled and filled + weight > 1:
-                bounds.append(seq - 1)
-                filled = 0.0
-            filled += weight
-        return [*bounds, last], rows
-
-    def check_there(self, first: int, last: int, *, complete: bool) -> None:
-        """Raise if data with numbers above `first`, up to `last`, are away; leave out those that are offline.
-
-        Args:
-            complete: data that are offline are an error, too.
-
-        Raises:
-            SegmentMissing: they are.
-        """
-        state = self._state
-        values = [first, last, *state.values]
-        places = check_data(self._snapshot, f"{changes.BETWEEN} AND {state.sql}", values, complete=complete)
-        if places:
-            self._snapshot.leave_out(places)
-            self._state = self._present()
-
-    def read(self, first: int, last: int, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
-        """Yield the data with numbers above `first`, up to `last`."""
-        partition = Partition(self._state, changes.BETWEEN, [first, last])
-        yield from read(partition, columns, self._opened, self._snapshot)
-
-    def _expired(self, why: str) -> TokenExpired:
-        return TokenExpired(f"the stream of {self._path} cannot continue: {why}", hint=_REMEDY, path=self._path)
-
-
-@contextlib.contextmanager
-def _dataset_state(path: str, tree: Expression) -> Iterator[_DatasetState]:
-    """Open a dataset in its present state, during a block."""
-    with opened(path, connect) as access:
-        access.check_trusted()
-        current, query = access.current(), Query(tree)
-        query.check(current.index)
-        with snapshot_of(current, query, with_data=False) as (_, snapshot, resolved):
-            yield _DatasetState(path, current, snapshot, resolved)
+    step, sample = changes.sample(snapshot, state.sql, state.values, first, last, _SAMPLE)
+    rows = f"{len(sample)} rows (counted)" if step == 1 else f"about {step * len(sample)} rows (estimated)"
+    if step == 1 and not sample:
+        return [], rows
+    sample.sort()
+    weights = [step * (size * data / limits.bytes + 1 / limits.rows) for _, size in sample]
+    return [first, *(sample[at][0] for at in evenly(weights, ceil(sum(weights)))), last], rows

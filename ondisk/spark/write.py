@@ -277,7 +277,7 @@ class _Rows:
 def _type_of(field: StructField) -> pa.DataType:
     if isinstance(field.dataType, _TEXTS):
         return to_arrow_type(field.dataType)
-    return arrow_type(field.dataType, f"the column {field.name}", _CAST)
+    return arrow_type(field.dataType, field.name, _CAST)
 
 
 def _check_type(column: Column, given: DataType) -> None:
@@ -296,13 +296,12 @@ class Constraint:
     """
 
     def __init__(self, tree: Expression, match: str, config: DatasetConfig) -> None:
-        self._match = match
+        self._tree, self._match = tree, match
         self._fields = config.fields
         children = tree.children if isinstance(tree, And) else (tree,)
         # The times that match a comparison are an interval: if the first and the last time match, all do.
         self._times = And(tuple(each for each in children if isinstance(each, Compare) and each.field == "reftime"))
-        rest = tuple(each for each in children if each not in self._times.children and each != Everything())
-        self._rest = And(rest) if rest else None
+        self._rest = And(tuple(each for each in children if each not in (*self._times.children, Everything())))
 
     def check(self, batch: Batch) -> None:
         """Raise unless all data of a batch match.
@@ -314,17 +313,16 @@ class Constraint:
         """
         if not batch.reftimes:
             return
-        if not all(matches(self._times, {"reftime": time}.get) for time in (min(batch.reftimes), max(batch.reftimes))):
-            for reftime, metadata in zip(batch.reftimes, batch.metadata, strict=True):
-                if not matches(self._times, {"reftime": reftime}.get):
-                    self._refuse(reftime, metadata)
-        if self._rest is None:
+        ends = (min(batch.reftimes), max(batch.reftimes))
+        are_inside = all(matches(self._times, {"reftime": time}.get) for time in ends)
+        tree = self._rest if are_inside else self._tree
+        if tree == And(()):
             return
         known: set[int] = set()
         for reftime, metadata in zip(batch.reftimes, batch.metadata, strict=True):
             if id(metadata) not in known:
                 values = Values(reftime, metadata)
-                if not matches(self._rest, values):
+                if not matches(tree, values):
                     self._refuse(reftime, metadata)
                 if not values.reftime_read:
                     known.add(id(metadata))

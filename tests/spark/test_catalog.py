@@ -155,10 +155,14 @@ def test_a_table_is_created(spark, root, weather):
     assert ask(spark, f"SELECT station, level, ok, data FROM {name}") == [(1, 1.5, True, '{"x":1}')]
     for columns, more, message in (
         ("reftime TIMESTAMP", "", "the table property format is missing"),
-        ("reftime DATE", DAILY, "a table has a column reftime TIMESTAMP"),
-        ("x BIGINT", DAILY, "a table has a column reftime TIMESTAMP"),
-        ("reftime TIMESTAMP, x BIGINT", DAILY, "a table has a column data"),
-        (DAILY, "AS SELECT timestamp'2026-11-20' AS reftime, 1L AS x", "a table has a column data"),
+        ("reftime DATE", DAILY, "a table has a column reftime TIMESTAMP and a column data"),
+        ("x BIGINT", DAILY, "a table has a column reftime TIMESTAMP and a column data"),
+        ("reftime TIMESTAMP, x BIGINT", DAILY, "a table has a column reftime TIMESTAMP and a column data"),
+        (
+            DAILY,
+            "AS SELECT timestamp'2026-11-20' AS reftime, 1L AS x",
+            "a table has a column reftime TIMESTAMP and a column data",
+        ),
         ("reftime TIMESTAMP, data STRING, x DECIMAL(5,2)", DAILY, "the column x cannot be decimal"),
         ("reftime TIMESTAMP, data STRUCT<a: INT>", DAILY, "the column data is STRING"),
         ("reftime TIMESTAMP, data STRING", f"{DAILY[:-1]}, uniqe = 'x')", "uniqe: unknown key"),

@@ -95,6 +95,11 @@ def expected(dataset, match=None):
     ]  # fmt: skip
 
 
+def contents(some):
+    """Return rows without the location, which maintenance changes: a partition returns the present one."""
+    return [(*row[:-4], row[-1]) for row in some]
+
+
 def same(one, other):
     return Counter(map(repr, one)) == Counter(map(repr, other))
 
@@ -201,7 +206,7 @@ def test_only_segments_of_the_asked_time_are_planned(create, many):
     f = dataset.fields
     tree = (f.reftime >= T + timedelta(days=3)) & (f.reftime < T + timedelta(days=4))
     partitions = planned(dataset, tree)
-    assert len({segment for partition in partitions for segment in partition.segments}) == 1
+    assert len(partitions) <= 10  # those of all 20 days are more than 100
     assert sum(len(rows([partition], dataset.config)) for partition in partitions) == 24
 
 
@@ -211,8 +216,8 @@ def test_a_partition_of_a_time_that_is_open_on_one_side_looks_at_that_time_only(
     for tree in (dataset.fields.reftime < T + timedelta(hours=10), dataset.fields.reftime >= T + timedelta(hours=2990)):
         steps = []
         with opened(str(dataset.path), connect_to_read) as access, access.current().index.snapshot() as snapshot:
-            partition = planning.Partition.between(index_state(access.current(), snapshot, tree), None, None, (), None)
-            sql, values = planning.condition_of(partition, snapshot)
+            partition = planning.Partition.between(index_state(access.current(), snapshot, tree), None, None)
+            sql, values = partition.condition()
             snapshot.connection.set_progress_handler(lambda steps=steps: steps.append(1), 10)
             found = snapshot.connection.execute(f"SELECT offset FROM datum WHERE {sql}", values).fetchall()
         assert len(found) == 10
@@ -228,10 +233,8 @@ def test_a_partition_looks_at_its_own_rows_only(create):
     begin, end = (microseconds(T + timedelta(hours=hour)) for hour in (1500, 1510))
     steps = []
     with opened(str(dataset.path), connect_to_read) as access, access.current().index.snapshot() as snapshot:
-        partition = planning.Partition.between(
-            index_state(access.current(), snapshot, tree), (begin, 0), (end, 0), (), None
-        )
-        sql, values = planning.condition_of(partition, snapshot)
+        partition = planning.Partition.between(index_state(access.current(), snapshot, tree), (begin, 0), (end, 0))
+        sql, values = partition.condition()
         snapshot.connection.set_progress_handler(lambda: steps.append(1), 10)
         found = snapshot.connection.execute(f"SELECT offset FROM datum WHERE {sql}", values).fetchall()
     assert len(found) == 10
@@ -314,29 +317,36 @@ def test_a_partition_returns_the_planned_rows_or_fails(kind, is_large, before, a
         got, failed = what_is_left(partitions, dataset.config)
         assert all("has changed since this DataFrame was planned" in each for each in failed)
         assert all("Load the DataFrame again" in each for each in failed)
-        assert not Counter(map(repr, got)) - Counter(map(repr, then)), "a row too many"
-        assert failed or same(got, then)
-        assert not failed or set(after) != {"append"}, "an append disturbs nobody"
+        assert not Counter(map(repr, contents(got))) - Counter(map(repr, contents(then))), "a row too many"
+        assert failed or same(contents(got), contents(then))
+        assert not failed or {"replace", "delete one", "delete day"} & {*after}, "the others disturb nobody"
         assert same(rows(planned(dataset), dataset.config), expected(dataset)), "planned again it is right"
 
 
-@pytest.mark.parametrize("change", ["replace", "delete one", "delete day", "repack", "archive", "unarchive"])
-def test_each_change_is_seen_where_the_rows_were_not_counted(create, many, change):
+@pytest.mark.parametrize("change", ["replace", "delete one", "delete day"])
+def test_each_deletion_is_seen(create, many, change):
     dataset = create(**BASE, format="jsonl", replace="yes")
     dataset.append([datum(hour, station) for hour in range(0, 72, 6) for station in range(2)])
-    if change in ("repack", "unarchive"):
-        apply("delete one" if change == "repack" else "archive", dataset)
+    partitions = planned(dataset)
+    assert len(partitions) > 3
+    apply(change, dataset)
+    for partition in partitions:
+        with pytest.raises(StateError, match="data were deleted or replaced"):
+            rows([partition], dataset.config)
+
+
+@pytest.mark.parametrize("change", ["repack", "archive", "unarchive"])
+@pytest.mark.parametrize("kind", ["seg", "blob"])
+def test_maintenance_makes_no_difference(create, kind, many, change):
+    dataset = create(**BASE, **FORMATS[kind])
+    append(dataset, [datum(hour, station) for hour in range(0, 72, 6) for station in range(2)])
+    apply({"repack": "delete one", "unarchive": "archive"}.get(change, "append"), dataset)
     partitions, then = planned(dataset), expected(dataset)
     assert len(partitions) > 3
     apply(change, dataset)
     assert expected(dataset) != then
-    failed = []
-    for partition in partitions:
-        try:
-            assert not Counter(map(repr, rows([partition], dataset.config))) - Counter(map(repr, then))
-        except StateError:
-            failed.append(partition)
-    assert failed
+    assert same(rows(partitions, dataset.config), expected(dataset))
+    assert same(contents(expected(dataset)), contents(then))
 
 
 def apply(change, dataset):

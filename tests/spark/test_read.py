@@ -333,8 +333,6 @@ def test_spark_refuses_to_leave_out_damaged_data_by_name(name):
         ),
         ({"maxBytesPerPartition": "128m"}, "the option maxBytesPerPartition must be a number of bytes, 1 or more", ""),
         ({"data": "yes"}, "the option data must be true or false, not 'yes'", ""),
-        ({"data_schema": "wind double"}, "the option data_schema was removed", "Use .schema("),
-        ({"pushdown": "true"}, "the option pushdown was removed: it returned wrong rows", 'Use .option("match", '),
     ],
 )
 def test_what_cannot_be_is_said_with_its_remedy(spark, dataset, options, message, hint):

@@ -1,4 +1,4 @@
-"""With `keep_replaced`, a plan is read to its end after a repack, an archive or a deletion by age of its segments."""
+"""A plan is read to its end after a repack or an archive, and with `keep_replaced` after a deletion by age."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from .test_plan import (
     BASE,
     FORMATS,
     append,
+    contents,
     expected,
     in_many_partitions,
     many,
@@ -97,7 +98,7 @@ def test_a_plan_is_read_whole_after_maintenance(create, kind, how, many):
     partitions, then = planned(dataset), expected(dataset)
     change(dataset, how)
     assert len(kept(dataset)) >= 3
-    assert same(rows(partitions, dataset.config), then)
+    assert same(contents(rows(partitions, dataset.config)), contents(then))
     assert same(rows(planned(dataset), dataset.config), expected(dataset)), "planned again it is right, too"
     assert not [each for each in dataset.check().findings if each.state != State.DIRTY]
 
@@ -109,7 +110,7 @@ def test_a_plan_of_an_archive_is_read_whole_after_maintenance(create, how, many)
     dataset.delete("station: 2")
     partitions, then = planned(dataset), expected(dataset)
     change(dataset, how)
-    assert same(rows(partitions, dataset.config), then)
+    assert same(contents(rows(partitions, dataset.config)), contents(then))
     assert same(rows(planned(dataset), dataset.config), expected(dataset))
 
 
@@ -122,7 +123,7 @@ def test_several_changes_one_after_the_other(create, many):
         plans.append((planned(dataset), expected(dataset)))
         change(dataset, how)
     for partitions, then in plans:
-        assert same(rows(partitions, dataset.config), then)
+        assert same(contents(rows(partitions, dataset.config)), contents(then))
 
 
 def test_a_segment_that_was_archived_before_the_plan_is_not_read_twice(create, many):
@@ -131,22 +132,21 @@ def test_a_segment_that_was_archived_before_the_plan_is_not_read_twice(create, m
     dataset.archive("2015/11-20.jsonl")
     partitions, then = planned(dataset), expected(dataset)
     dataset.repack()  # now some segments of the plan are not there any more
-    assert same(rows(partitions, dataset.config), then)
+    assert same(contents(rows(partitions, dataset.config)), contents(then))
 
 
 @pytest.mark.parametrize("is_repacked", [False, True], ids=["as it was", "repacked before"])
-def test_a_folder_that_was_merged_with_an_archived_one_is_an_error(create, many, is_repacked):
+def test_a_folder_that_was_merged_with_an_archived_one_is_read_once(create, many, is_repacked):
     """The archive's folder stays what it was, so a plan finds the new files in it, too."""
     dataset = make(create, "blob")
     change(dataset, "archive")
     append(dataset, [datum(hour, station, hour) for hour in (1, 25, 49) for station in (7, 8)])
     dataset.delete("station: 8")
-    partitions = planned(dataset)
+    partitions, then = planned(dataset), expected(dataset)
     if is_repacked:
         dataset.repack()
     change(dataset, "archive")
-    with pytest.raises(StateError, match="archived"):
-        rows(partitions, dataset.config)
+    assert same(contents(rows(partitions, dataset.config)), contents(then))
     assert same(rows(planned(dataset), dataset.config), expected(dataset)), "planned again it is right"
 
 
@@ -160,15 +160,17 @@ def test_data_deleted_or_replaced_by_users_are_an_error_still(create, many):
             rows(partitions, dataset.config)
 
 
-def test_files_are_not_kept_without_the_key(create):
+def test_without_the_key_only_a_deletion_by_age_ends_a_plan(create):
     dataset = create(**BASE, format="jsonl")
     append(dataset, [datum(hour, 1, hour) for hour in range(48)])
     dataset.delete("reftime: =2015-11-20T05:00:00Z")
-    partitions = planned(dataset)
+    partitions, then = planned(dataset), expected(dataset)
     dataset.repack()
     dataset.archive("2015/11-21.jsonl")
+    assert same(contents(rows(partitions, dataset.config)), contents(then))
+    delete_by_age(dataset)
     assert not [*dataset.path.rglob(".replaced")]
-    with pytest.raises(StateError, match="repacked"):
+    with pytest.raises(StateError, match="data were deleted or replaced"):
         rows(partitions, dataset.config)
 
 
@@ -178,12 +180,12 @@ def test_what_somebody_has_removed_is_a_clear_error(create, kind, what, many):
     dataset = make(create, kind)
     dataset.delete("station: 2")
     partitions = planned(dataset)
-    dataset.repack()
+    delete_by_age(dataset)
     for each in kept(dataset):
         for path in (dataset.path / each.name, dataset.path / f"{each.name}.rows"):
             if what == "all" or (path.suffix == ".rows") == (what == "rows"):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with pytest.raises(StateError, match="segments were repacked"):
+    with pytest.raises(StateError, match="segments were removed"):
         rows(partitions, dataset.config)
     assert dataset.check().is_clean
 
@@ -192,7 +194,7 @@ def test_other_bytes_in_their_place_are_never_returned(create, many):
     dataset = make(create)
     dataset.delete("station: 2")
     partitions = planned(dataset)
-    dataset.repack()
+    delete_by_age(dataset)
     for each in kept(dataset):
         path = dataset.path / each.name
         path.write_bytes(path.read_bytes().replace(b"value", b"VALUE"))
@@ -206,7 +208,7 @@ def test_what_has_rotten_blames_neither_the_segment_nor_the_index(create, what, 
     dataset = make(create)
     dataset.delete("station: 2")
     partitions = planned(dataset)
-    dataset.repack()
+    delete_by_age(dataset)
     for each in kept(dataset):
         if what == "bytes":
             path = dataset.path / each.name
@@ -236,7 +238,7 @@ def test_copies_of_what_is_kept_change_nothing(create, many):
     dataset = make(create)
     dataset.delete("station: 2")
     partitions, then = planned(dataset), expected(dataset)
-    dataset.repack()
+    delete_by_age(dataset)
     folder = dataset.path / "2015/.replaced"
     for path in [*folder.iterdir()]:
         content = path.read_bytes()
@@ -244,7 +246,7 @@ def test_copies_of_what_is_kept_change_nothing(create, many):
         folder.joinpath(path.name.replace("11-2", "12-2")).write_bytes(content)
         dataset.path.joinpath("2016/.replaced").mkdir(parents=True, exist_ok=True)
         dataset.path.joinpath("2016/.replaced", path.name).write_bytes(content)
-    assert same(rows(partitions, dataset.config), then)
+    assert same(contents(rows(partitions, dataset.config)), contents(then))
     assert dataset.check().is_clean
 
 
@@ -268,10 +270,9 @@ def test_rows_that_a_killed_repack_has_left_hide_nothing(create, many):
     append(dataset, [datum(hour, 9, hour) for hour in (2, 26, 50)])
     partitions, then = planned(dataset), expected(dataset)
     assert same(rows(partitions, dataset.config), then), "the segments are still there"
-    dataset._access.remembered.keeps_replaced = False
     dataset.repack()
-    with pytest.raises(StateError, match="repacked"):
-        rows(partitions, dataset.config)
+    delete_by_age(dataset)
+    assert same(contents(rows(partitions, dataset.config)), contents(then))
 
 
 NIGHT = st.sampled_from(["append", "replace", "delete one", "delete day", "repack", "archive", "unarchive", "age"])
@@ -286,7 +287,7 @@ NIGHT = st.sampled_from(["append", "replace", "delete one", "delete day", "repac
 )
 @settings(max_examples=up_to(25))
 def test_a_partition_returns_the_planned_rows_or_fails_for_a_reason(kind, is_large, before, after):
-    """It fails only if data of the plan were deleted or replaced by somebody, or merged with an archived folder."""
+    """It fails only if data of the plan were deleted or replaced by somebody."""
     with in_many_partitions(kind, is_large, keep_replaced="1h") as dataset:
         for each in before:
             act(each, dataset, kind)
@@ -294,11 +295,9 @@ def test_a_partition_returns_the_planned_rows_or_fails_for_a_reason(kind, is_lar
         for each in after:
             act(each, dataset, kind)
         got, failed = what_is_left(partitions, dataset.config)
-        assert not Counter(map(repr, got)) - Counter(map(repr, then)), "a row too many"
-        assert failed or same(got, then)
-        by_users = {"replace", "delete one", "delete day"}
-        may_merge = kind == "blob" and {"archive", "unarchive"} & {*before, *after}
-        assert not failed or by_users & {*after} or may_merge
+        assert not Counter(map(repr, contents(got))) - Counter(map(repr, contents(then))), "a row too many"
+        assert failed or same(contents(got), contents(then))
+        assert not failed or {"replace", "delete one", "delete day"} & {*after}
         assert same(rows(planned(dataset), dataset.config), expected(dataset)), "planned again it is right"
 
 
@@ -352,5 +351,5 @@ def test_a_job_that_was_planned_before_a_night_returns_the_same_rows(spark, crea
     if how != "delete by age":
         assert collected(frame) == then
         return
-    with pytest.raises(Exception, match="has changed since this DataFrame was planned: segments were repacked"):
+    with pytest.raises(Exception, match="has changed since this DataFrame was planned: segments were removed"):
         frame.count()
