@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 _FILE = 64 * 1024  # the fixed cost of a file, as bytes that are added to its size
 
-_Progress: TypeAlias = Callable[[int], None]
 Tasks: TypeAlias = Callable[[str, dict[str, int], str, str], Generator[dict[str, Any], None, None]]
 """Carries out `ondisk.pipeline.task.import_file` for each file, in processes of this machine or with Spark.
 
@@ -102,11 +101,11 @@ def pipeline(
 
 
 class Pipeline:
-    def __init__(self, config: PipelineConfig, undo: contextlib.ExitStack, *, dry_run: bool) -> None:
+    def __init__(self, config: PipelineConfig, datasets: list[Dataset], *, dry_run: bool) -> None:
         self.config = config
         self.report = PipelineReport(config.name, dry_run)
-        self._undo = undo
-        self._datasets: list[Dataset] = []
+        self._datasets = datasets
+        self._errors = datasets[len(config.datasets)]
         # Pipelines with the same name and different datasets for errors can run at the same time.
         own = f"{config.name}\0{plain(os.path.realpath(config.resolve(config.error)))}"
         self._own = f"pipeline-{hashlib.sha256(own.encode()).hexdigest()[:16]}-"
@@ -115,45 +114,41 @@ class Pipeline:
         self._known: list[InputFile] = []
         self._begun: list[tuple[_Filters, list[InputFile]]] = []
         self._notes: dict[str, Note] = {}
+        self._filters_of = f"{config.name}: filters"
         self._filters = _Filters(0, {})
         self._saved: list[_Filters] = []
         self._unsaved: list[str] = []  # those that the dataset for errors does not have, as JSON
 
     @classmethod
-    def open(cls, config: str | os.PathLike[str], *, dry_run: bool = False) -> Self:
-        """Lock the pipeline and find its new files; errors are those of `pipeline`."""
+    @contextlib.contextmanager
+    def open(cls, config: str | os.PathLike[str], *, dry_run: bool = False) -> Iterator[Self]:
+        """Lock the pipeline for the length of a block, and find its new files; errors are those of `pipeline`."""
         read = PipelineConfig.read(config)
-        with contextlib.ExitStack() as undo:
-            run = cls(read, undo, dry_run=dry_run)
+        with contextlib.ExitStack() as stack:
             if not dry_run:
-                errors = undo.enter_context(open_directory(read.resolve(read.error)))
-                undo.enter_context(PipelineLock(errors).hold("pipeline"))
-            run._datasets = [
-                undo.enter_context(Dataset.open(read.resolve(each), read_only=dry_run)) for each in read.all
-            ]
+                errors = stack.enter_context(open_directory(read.resolve(read.error)))
+                stack.enter_context(PipelineLock(errors).hold("pipeline"))
+            opened = (Dataset.open(read.resolve(each), read_only=dry_run) for each in read.all)
+            run = cls(read, [stack.enter_context(each) for each in opened], dry_run=dry_run)
             run._check()
             run._find()
             run._find_begun()
             run._find_lacking()
             run._sweep()
-            run._undo = undo.pop_all()
-        return run
+            try:
+                yield run
+            except OndiskError as error:
+                error.context["report"] = run.report
+                raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self._undo.close()
-        if isinstance(error, OndiskError):
-            error.context["report"] = self.report
-
-    def import_files(self, tasks: Tasks, progress: _Progress = lambda size: None) -> None:
+    def import_files(self, tasks: Tasks, progress: Callable[[int], None] = lambda size: None) -> None:
         """Carry out a task for each file, and commit what they stage; `progress` gets the size of each file."""
+        self._tasks, self._progress = tasks, progress
         for each in self.lacking:
-            self._import_again(each, tasks, progress)
+            self._import_again(each)
         for filters, files in self._begun:
             before = len(self.report.failed)
-            self._import(files, filters, tasks, progress)
+            self._import(files, filters)
             if self.report.failed[before:]:
                 name, reason = self.report.failed[before]
                 raise StateError(
@@ -163,14 +158,14 @@ class Pipeline:
         if not self.report.dry_run:
             self._save_filters()
         begun = {file for _, files in self._begun for file in files}
-        self._import([file for file in self.waiting if file not in begun], self._filters, tasks, progress)
+        self._import([file for file in self.waiting if file not in begun], self._filters)
 
-    def _import_again(self, lacking: Lacking, tasks: Tasks, progress: _Progress) -> None:
+    def _import_again(self, lacking: Lacking) -> None:
         name, failed = lacking.name, len(self.report.failed)
         if not self.report.dry_run:
             self._note(name, lacking.note)  # so that the next run continues if this one is killed
         for filters, files in self._by_filters(lacking.files, [self._errors]).items():
-            self._import(files, self._saved[filters], tasks, progress, only=lacking.at)
+            self._import(files, self._saved[filters], lacking.at)
         if len(self.report.failed) == failed:
             self._end_again(lacking)
 
@@ -184,9 +179,7 @@ class Pipeline:
             # The disk of an empty folder may not be mounted: then it is still to get the files.
             self._note(name, lacking.note if rest and not self.report.found else note)
 
-    def _import(
-        self, found: Sequence[InputFile], filters: _Filters, tasks: Tasks, progress: _Progress, only: int | None = None
-    ) -> None:
+    def _import(self, found: Sequence[InputFile], filters: _Filters, only: int | None = None) -> None:
         """Import files. `only`: the number of the dataset that the files are imported into again."""
         config = self.config
         names = (*config.datasets, config.error)
@@ -197,7 +190,7 @@ class Pipeline:
         files = {json.dumps(file): file for file in found}
         weights = {name: file.size + _FILE for name, file in files.items()}
         job = f"{STAGED}/{self._own}{uuid4().hex}"
-        answers = tasks(paths[-1], weights, job, json.dumps(asdict(options)))
+        answers = self._tasks(paths[-1], weights, job, json.dumps(asdict(options)))
         try:
             with contextlib.closing(answers):
                 for own, group in groupby(answers, key=itemgetter("job")):
@@ -206,7 +199,7 @@ class Pipeline:
                         self._commit(own, [each for each in done if "staged" in each[1]], filters, only)
                     for file, answer in done:
                         self.report.add(file.name, answer, None if only is None else config.datasets[only])
-                        progress(file.size)
+                        self._progress(file.size)
         finally:
             self._sweep()
 
@@ -323,14 +316,6 @@ class Pipeline:
     def to_read(self) -> list[InputFile]:
         """The files that tasks read, those that are imported again first."""
         return [*(file for each in self.lacking for file in each.files), *self.waiting]
-
-    @property
-    def _errors(self) -> Dataset:
-        return self._datasets[len(self.config.datasets)]
-
-    @property
-    def _filters_of(self) -> str:
-        return f"{self.config.name}: filters"
 
     def _divided_by(self, filters: _Filters) -> str:
         """Return the source of the marks of files that some filters divided, except the first ones."""

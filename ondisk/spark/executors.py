@@ -158,66 +158,58 @@ def _size(path: str) -> int:
 
 def reads(spark: SparkSession) -> ReadAll:
     """Return a function for `ondisk.maintenance.check`: executors read the data of segments."""
-    return partial(_read_all, spark)
 
+    def read_all(access: Access, names: list[str], progress: Callable[[str], None]) -> Iterator[tuple[str, Wrong]]:
+        for answer in answers(spark, str(access.path), "check", _weights(access, names)):
+            name = answer["segment"]
+            progress(name)
+            # If the executor failed, the driver reads the segment itself: it raises the same error, or succeeds.
+            yield name, wrong_as_far_as_known(access, name) if "failed" in answer else answer["wrong"]
 
-def _read_all(
-    spark: SparkSession, access: Access, names: list[str], progress: Callable[[str], None]
-) -> Iterator[tuple[str, Wrong]]:
-    for answer in answers(spark, str(access.path), "check", _weights(access, names)):
-        name = answer["segment"]
-        progress(name)
-        # If the executor failed, the driver reads the segment itself: it raises the same error, or succeeds.
-        yield name, wrong_as_far_as_known(access, name) if "failed" in answer else answer["wrong"]
+    return read_all
 
 
 def scans(spark: SparkSession) -> ScanAll:
     """Return a function for `ondisk.maintenance.fix`: executors scan segments."""
-    return partial(_scan_all, spark)
+
+    @contextlib.contextmanager
+    def scan_all(access: Access, waiting: list[Diagnosis]) -> Iterator[Iterator[tuple[Diagnosis, Scanned | None]]]:
+        wanted = [each for each in waiting if each.action == "rescan" and not access.format_of(each.segment).is_dir]
+        # In the order of one machine: if several segments hold data with the same unique fields, the first one wins.
+        names = {each.segment for each in wanted}
+        with _staging(spark, access, "fix", wanted, in_order=True) as found:
+            both = ((each, next(found) if each.segment in names else {}) for each in waiting)
+            yield ((each, _scanned(answer) if "rows" in answer else None) for each, answer in both)
+
+    return scan_all
 
 
-@contextlib.contextmanager
-def _scan_all(
-    spark: SparkSession, access: Access, waiting: list[Diagnosis]
-) -> Iterator[Iterator[tuple[Diagnosis, Scanned | None]]]:
-    wanted = [each for each in waiting if each.action == "rescan" and not access.format_of(each.segment).is_dir]
-    # In the order of one machine: if several segments hold data with the same unique fields, the first one wins.
-    with _staging(spark, access, "fix", wanted, in_order=True) as found:
-        yield _scanned(waiting, {each.segment for each in wanted}, found)
-
-
-def _scanned(
-    waiting: list[Diagnosis], wanted: set[str], found: Iterator[Answer]
-) -> Iterator[tuple[Diagnosis, Scanned | None]]:
-    for before in waiting:
-        answer = next(found) if before.segment in wanted else {}
-        yield before, Scanned(tuple(answer["source"]), StagedFile(**answer["rows"])) if "rows" in answer else None
+def _scanned(answer: Answer) -> Scanned:
+    return Scanned(tuple(answer["source"]), StagedFile(**answer["rows"]))
 
 
 def writes(spark: SparkSession) -> WriteAll:
     """Return a function for `ondisk.maintenance.repack`: executors write the new segments."""
-    return partial(_write_all, spark)
 
+    def write_all(access: Access, waiting: list[Diagnosis]) -> Generator[tuple[Diagnosis, Written | None], None, None]:
+        rewritten: dict[str, Diagnosis] = {}
+        for each in waiting:
+            if can_be_written_elsewhere(access, each):
+                rewritten[each.segment] = each
+            else:  # what frees space comes first
+                yield each, None
+        with _staging(spark, access, "repack", rewritten.values()) as found:
+            for answer in found:
+                before = rewritten[answer["segment"]]
+                if "file" not in answer:
+                    yield before, None
+                    continue
+                end, facts = End(*answer["end"]), Facts(*answer["facts"])
+                written = Written(answer["file"], end, facts, answer["size"], StagedFile(**answer["rows"]))
+                yield before, written
+                written.discard(access.directory)
 
-def _write_all(
-    spark: SparkSession, access: Access, waiting: list[Diagnosis]
-) -> Generator[tuple[Diagnosis, Written | None], None, None]:
-    rewritten: dict[str, Diagnosis] = {}
-    for each in waiting:
-        if can_be_written_elsewhere(access, each):
-            rewritten[each.segment] = each
-        else:  # what frees space comes first
-            yield each, None
-    with _staging(spark, access, "repack", rewritten.values()) as found:
-        for answer in found:
-            before = rewritten[answer["segment"]]
-            if "file" not in answer:
-                yield before, None
-                continue
-            end, facts = End(*answer["end"]), Facts(*answer["facts"])
-            written = Written(answer["file"], end, facts, answer["size"], StagedFile(**answer["rows"]))
-            yield before, written
-            written.discard(access.directory)
+    return write_all
 
 
 @contextlib.contextmanager

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from ondisk.errors import ConfigError
-from ondisk.pipeline.run import Pipeline
-from pipeline.world import CONFIG
+from pipeline.world import CONFIG, begin
 
 
 @pytest.mark.parametrize(
@@ -34,11 +33,11 @@ def test_a_wrong_configuration_is_named_with_its_line(place: Path, line_: str, p
     kept += ["# here"] * (6 - len(kept))
     (place / "pipeline.toml").write_text("\n".join([*kept, line_]) + "\n")
     with pytest.raises(ConfigError, match=problem):
-        Pipeline.open(place / "pipeline.toml")
+        begin(place / "pipeline.toml")
 
 
 @pytest.mark.parametrize("key", ["input", "datasets", "error"])
 def test_a_key_that_is_missing_is_named(place: Path, key: str) -> None:
     (place / "pipeline.toml").write_text("".join(f"{each}\n" for each in CONFIG.splitlines() if key not in each[:8]))
     with pytest.raises(ConfigError, match=f"{key}: is required"):
-        Pipeline.open(place / "pipeline.toml")
+        begin(place / "pipeline.toml")

@@ -31,7 +31,7 @@ from ondisk.pipeline.run import Pipeline
 from ondisk.staging.bulk_insert import Incoming
 from ondisk.workers import work
 from ondisk.workers.work import imports
-from pipeline.world import CONFIG, DATASET, ENVIRONMENT, KEPT, create, line, put, run
+from pipeline.world import CONFIG, DATASET, ENVIRONMENT, KEPT, begin, create, line, put, run
 
 KILLED = """
 import os, signal, sys
@@ -289,7 +289,7 @@ def test_pipelines_of_one_name_leave_alone_what_each_other_has_staged(
     for number in range(8):
         put(place, f"{number}.jsonl", line(1, number), line("x", number))
     with Pipeline.open(place / "pipeline.toml") as run:
-        run.import_files(imports, lambda _: Pipeline.open(place / "other.toml").__exit__(None, None, None))
+        run.import_files(imports, lambda _: begin(place / "other.toml"))
     assert held(place) == holding(low=[line(1, n) for n in range(8)], error=[line("x", n) for n in range(8)])
 
 
@@ -381,9 +381,9 @@ def test_a_dataset_that_is_new_gets_nothing_of_a_file_that_was_begun(begun: Path
 def test_of_a_file_that_was_begun_no_dataset_may_be_missing(begun: Path) -> None:
     (begun / "pipeline.toml").write_text(CONFIG.replace('"low", ', ""))
     with pytest.raises(ConfigError, match=r"'low' is missing; an interrupted run .* to divide a among low, high"):
-        Pipeline.open(begun / "pipeline.toml")
+        begin(begun / "pipeline.toml")
     (begun / "incoming/a").unlink()
-    Pipeline.open(begun / "pipeline.toml").__exit__(None, None, None)
+    begin(begun / "pipeline.toml")
 
 
 def test_before_a_file_that_was_begun_is_done_no_other_is_divided_by_new_filters(begun: Path) -> None:

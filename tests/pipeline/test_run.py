@@ -15,7 +15,7 @@ import ondisk
 from ondisk.errors import ConfigError, LockError, NotFound, StorageError
 from ondisk.pipeline import pipeline
 from ondisk.pipeline.run import Pipeline
-from pipeline.world import CONFIG, DATASET, line, put, run
+from pipeline.world import CONFIG, DATASET, begin, line, put, run
 
 
 @pytest.mark.check
@@ -54,8 +54,7 @@ def test_of_two_runs_the_second_ends_at_once(place: Path) -> None:
         pytest.raises(LockError, match=r"the lock of a pipeline, held by process \d+ on .* \(pipeline, since "),
     ):
         pipeline(place / "pipeline.toml")
-    with Pipeline.open(place / "pipeline.toml"):
-        pass
+    begin(place / "pipeline.toml")
 
 
 @pytest.mark.check
@@ -81,21 +80,21 @@ def test_a_dataset_that_cannot_keep_what_comes_is_refused_beforehand(
 ) -> None:
     (place / name / "dataset.toml").write_text('format = "jsonl"\nstep = "daily"\n' + text)
     with pytest.raises(ConfigError, match=problem):
-        Pipeline.open(place / "pipeline.toml")
+        begin(place / "pipeline.toml")
 
 
 @pytest.mark.parametrize("key", ["input", "error"])
 def test_a_path_that_is_too_long_is_an_error_of_storage(place: Path, key: str) -> None:
     (place / "pipeline.toml").write_text(re.sub(f"{key} = .*", f'{key} = "{"x" * 5000}"', CONFIG))
     with pytest.raises(StorageError, match="File name too long"):
-        Pipeline.open(place / "pipeline.toml")
+        begin(place / "pipeline.toml")
 
 
 def test_a_dataset_without_a_filter_is_refused_and_so_is_a_folder_that_is_not_there(place: Path) -> None:
     (place / "incoming").rmdir()
     with pytest.raises(NotFound, match="incoming: no such folder"):
-        Pipeline.open(place / "pipeline.toml")
+        begin(place / "pipeline.toml")
     ondisk.create(place / "all", DATASET).close()
     (place / "pipeline.toml").write_text(CONFIG.replace('"low"', '"all"'))
     with pytest.raises(ConfigError, match=r"all/dataset\.toml: filter is required"):
-        Pipeline.open(place / "pipeline.toml")
+        begin(place / "pipeline.toml")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import ondisk
+from ondisk.pipeline.run import Pipeline
 
 CONFIG = """
 input = "incoming"
@@ -48,3 +49,9 @@ def run(place: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run the command."""
     command = [sys.executable, "-m", "ondisk", "pipeline", str(place / "pipeline.toml"), *options]
     return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+
+
+def begin(config: Path) -> None:
+    """Begin a run, and end it at once."""
+    with Pipeline.open(config):
+        pass
