@@ -33,7 +33,8 @@ from ondisk.maintenance.second_copy import missing_twin
 from ondisk.maintenance.states import Diagnosis, Done, Tally
 from ondisk.segment import REMEDY, End, ScanResult
 from ondisk.staging.jobs import Changed
-from ondisk.staging.rows import StagedFile, StagedRows, scan_results
+from ondisk.staging.rows import StagedFile
+from ondisk.staging.scan_file import read_results, write_results
 from ondisk.step import ALWAYS, NOTHING, Interval
 
 _DELETE_AGAIN = "delete them again"
@@ -414,12 +415,14 @@ class Scanned:
         if source is None:
             raise StateError(f"the segment {name} is not a file")
         identity = source.identity()
-        with StagedRows(access.directory, file, access.config.fields) as rows:
+
+        def whole() -> Iterator[ScanResult]:
             for found in scan(name, format, source):
                 if found.foreign and not (access.layout.keeps_foreign and found.in_place):
                     raise StateError(f"the segment {name} must be rewritten")
-                rows.add_result(found)
-            rows.finish()
+                yield found
+
+        write_results(access.directory, file, whole())
         return cls(identity, StagedFile.of(access.directory, file))
 
     def results(self, access: Access, source: ReadableFile) -> Iterator[ScanResult]:
@@ -431,7 +434,7 @@ class Scanned:
         if source.identity() != self.source:
             raise Changed
         self.rows.verify(access.directory)
-        yield from scan_results(access.directory, self.rows.name, access.config.fields)
+        yield from read_results(access.directory, self.rows.name)
 
 
 def _opened(directory: Directory, name: str) -> ReadableFile | None:

@@ -14,12 +14,11 @@ from typing import NamedTuple
 from ondisk.dataset.access import Opened
 from ondisk.errors import IntegrityError, SegmentMissing, StateError
 from ondisk.index import Snapshot, replaced_rows, segment_rows
-from ondisk.index.changes import Removal, expired
+from ondisk.index.changes import OWN, Removal, expired
 from ondisk.segments.generations import ROWS
 from ondisk.segments.replaced import replaced
 
 _GONE = "data were deleted or replaced"
-_OF_AGED = "deletion WHERE deletion.seq > ? AND datum <= ? AND forgotten = ?"
 
 
 class Pinned(NamedTuple):
@@ -65,11 +64,11 @@ class Pinned(NamedTuple):
         if now.seq != self.seq:
             if expired(snapshot) > self.seq:
                 raise changed(path, "so much that the index has forgotten which data were deleted")
-            sql = "SELECT ifnull(sum(forgotten = ?), 0), count(*) FROM deletion WHERE seq > ? AND datum <= ?"
-            ((aged, gone),) = snapshot.fetch(sql, (int(Removal.AGED_AND_KEPT), self.seq, self.last))
+            sql = f"SELECT ifnull(sum(forgotten = ?), 0), count(*) FROM deletion WHERE seq > ? AND {self.has('datum')}"
+            ((aged, gone),) = snapshot.fetch(sql, (int(Removal.AGED_AND_KEPT), self.seq))
             if gone > aged:
                 raise changed(path, _GONE)
-        ((added,),) = snapshot.fetch("SELECT count(*) FROM datum WHERE seq > ?", (self.last,))
+        ((added,),) = snapshot.fetch(f"SELECT count(*) FROM datum WHERE seq > ? AND NOT {self.has('seq')}", (self.seq,))
         # Not all removals are noted as deletions: those of second copies are not.
         if now.rows is not None and self.rows is not None and now.rows - added + aged != self.rows:
             raise changed(path, _GONE)
@@ -82,9 +81,14 @@ class Pinned(NamedTuple):
         path = str(opened.index.directory.path)
         return changed(path, "segments were removed, and what was kept of them is gone or damaged")
 
+    def has(self, seq: str) -> str:
+        """Return the condition that this state may have a datum with a number, for an SQL expression of it."""
+        return f"(+{seq} <= {self.seq} OR +{seq} BETWEEN {OWN} AND {self.last})"
+
     def aged(self) -> tuple[str, list[int]]:
         """Return the condition for rows of this state that were dropped since, in what is kept of a segment."""
-        return f"datum.seq IN (SELECT datum FROM {_OF_AGED})", [self.seq, self.last, int(Removal.AGED_AND_KEPT)]
+        gone = f"SELECT datum FROM deletion WHERE deletion.seq > ? AND {self.has('datum')} AND forgotten = ?"
+        return f"datum.seq IN ({gone})", [self.seq, int(Removal.AGED_AND_KEPT)]
 
     def _kept(self, opened: Opened) -> Iterator[tuple[str, int]]:
         """Yield the files with rows that were dropped since, and how many; the newest generation has all of them."""

@@ -183,8 +183,8 @@ def index_state(opened: Opened, snapshot: Snapshot, tree: Expression, pinned: Pi
     now = Pinned.of(opened, snapshot)
     pinned = pinned or now
     where = snapshot.where(without_functions(tree, snapshot.columns, snapshot.connection))
-    # With a plus: else SQLite scans all rows by number.
-    sql = where.sql if pinned.last == now.last else f"+datum.seq <= {pinned.last} AND ({where.sql})"
+    is_all = pinned.seq == pinned.last == now.last  # then partitions leave out what is newer, by its number
+    sql = where.sql if is_all else f"{pinned.has('datum.seq')} AND ({where.sql})"
     segments = (snapshot.segments(), snapshot.dataset()["generation"]) if snapshot.left_out else None
     return IndexState(str(opened.index.directory.path), pinned, sql, list(where.values), segments)
 

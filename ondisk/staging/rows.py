@@ -1,6 +1,6 @@
 """Staged rows: what processes write for the one that commits, each to its own SQLite file.
 
-Rows of data that are to be appended, of what a scan found in a segment, or of a segment that was rewritten:
+Rows of data that are to be appended, or of a segment that was rewritten:
 
     piece    consecutive data in a file of bytes, which will be consecutive in a segment, too: their place and their
              totals; `part` names the file
@@ -8,7 +8,6 @@ Rows of data that are to be appended, of what a scan found in a segment, or of a
     value    texts and bytes; `datum` contains their ids, 0 for a missing field
     datum    as in the index, with a piece in place of the segment; the offset counts from the begin of the piece
     beside   in formats with one file for each datum: the bytes stored next to it
-    damage   of a scan, whose results are pieces: bytes that are not data; without a reason, the number of missing data
     place    of a rewriting: the `seq`, old offset and new offset of each datum
     resized  of a rewriting: the `seq` and new size of each datum, if the segment stores data in another way now
 
@@ -21,10 +20,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import astuple, dataclass, replace
-from itertools import repeat
 from typing import Any
 
 from zlib_ng.zlib_ng import crc32
@@ -34,7 +32,7 @@ from ondisk.filesystem import Closing, Directory
 from ondisk.formats import Batch
 from ondisk.index.connection import SQLITE_ERRORS, address, pragmas, sqlite_errors
 from ondisk.index.tables import insert_rows, stored_columns
-from ondisk.segment import Block, Damage, End, ScanResult
+from ondisk.segment import Block
 from ondisk.staging.jobs import Changed, create_staged
 
 _NUMBERS = ("position", "size", "length", "count", "data_size", "compressed", "kind")
@@ -43,7 +41,6 @@ _TABLES = (
     'block (piece INTEGER, "offset" INTEGER, position INTEGER, stored INTEGER)',
     "value (id INTEGER PRIMARY KEY, value ANY)",
     "beside (seq INTEGER PRIMARY KEY, content BLOB)",
-    'damage (piece INTEGER, "offset" INTEGER, size INTEGER, reason TEXT)',
     "place (seq INTEGER PRIMARY KEY, before INTEGER, after INTEGER)",
     "resized (seq INTEGER PRIMARY KEY, size INTEGER)",
 )
@@ -126,22 +123,15 @@ class StagedRows(Closing):
     def add(self, batch: Batch, pieces: Sequence[int], offsets: Sequence[int]) -> None:
         """Add the data of a batch, with the pieces and offsets at which they are stored."""
         first = self._seq + 1
-        self._add(batch.reftimes, pieces, offsets, list(map(len, batch.payloads)), batch.metadata)
+        columns = batch.reftimes, pieces, offsets, list(map(len, batch.payloads))
+        self._seq += len(batch.reftimes)
+        fields = stored_columns(batch.metadata, self._kinds, lambda values: list(map(self._ids.__getitem__, values)))
+        with sqlite_errors(self._directory):
+            # SQLite assigns each `seq`: the next number, as no row is ever removed.
+            insert_rows(self._connection, self._insert_into, (*columns, *fields))
+            self._connection.executemany("INSERT INTO value VALUES (?, ?)", self._ids.taken())
         if batch.beside:
             self._add_rows("INSERT INTO beside VALUES (?, ?)", enumerate(batch.beside, first))
-
-    def add_result(self, found: ScanResult) -> None:
-        """Add a part of what a scan found in a segment."""
-        end = found.end
-        piece = Piece(0, "", "", "", self._seq, end.size, end.length, end.count, len(found.offsets), end.compressed,
-                      end.kind)  # fmt: skip
-        number = self.add_piece(piece, found.blocks)
-        pieces = [number] * len(found.offsets)
-        self._add(found.reftimes, pieces, found.offsets, found.sizes, found.metadata)
-        rows: list[tuple[Any, ...]] = [(number, *each) for each in found.damage]
-        if found.missing:
-            rows.append((number, 0, found.missing, None))
-        self._add_rows("INSERT INTO damage VALUES (?, ?, ?, ?)", rows)
 
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
         """Add new places of data: (seq, old offset, new offset)."""
@@ -157,21 +147,6 @@ class StagedRows(Closing):
     def _add_rows(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         with sqlite_errors(self._directory):
             self._connection.executemany(sql, rows)
-
-    def _add(
-        self,
-        reftimes: Sequence[int],
-        pieces: Sequence[int],
-        offsets: Sequence[int],
-        sizes: Sequence[int],
-        metadata: Sequence[Mapping[str, Any]],
-    ) -> None:
-        self._seq += len(reftimes)
-        fields = stored_columns(metadata, self._kinds, lambda values: list(map(self._ids.__getitem__, values)))
-        with sqlite_errors(self._directory):
-            # SQLite assigns each `seq`: the next number, as no row is ever removed.
-            insert_rows(self._connection, self._insert_into, (reftimes, pieces, offsets, sizes, *fields))
-            self._connection.executemany("INSERT INTO value VALUES (?, ?)", self._ids.taken())
 
     @property
     def count(self) -> int:
@@ -203,50 +178,6 @@ class _ValueIds(dict[Any, int]):
         """Return the ids and values that are new since the last call."""
         new, self._new = self._new, []
         return new
-
-
-def scan_results(directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> Iterator[ScanResult]:
-    """Yield what `StagedRows.add_result` added, in its order. Metadata are those of the declared fields."""
-    fields = ", ".join(
-        f"(SELECT value FROM value WHERE id = f_{field})" if kind.interned else f"f_{field}"
-        for field, kind in kinds.items()
-    )
-    rows_of = f'SELECT "offset", size, reftime{", " * bool(fields)}{fields} FROM datum WHERE seq > ? AND seq <= ?'
-    blocks_of = 'SELECT "offset", position, stored FROM block WHERE piece = ? ORDER BY rowid'
-    damage_of = 'SELECT "offset", size, reason FROM damage WHERE piece = ? AND reason IS NOT NULL ORDER BY rowid'
-    missing_of = "SELECT size FROM damage WHERE piece = ? AND reason IS NULL"
-    with sqlite_errors(directory), closing(_reading(directory, name)) as connection:
-        execute = connection.execute
-        for number, before, count, size, length, counted, compressed, kind in execute(
-            "SELECT id, position, data_size, size, length, count, compressed, kind FROM piece ORDER BY id"
-        ):
-            offsets, sizes, reftimes, *columns = _columns(execute(rows_of, (before, before + count)), 3 + len(kinds))
-            yield ScanResult(
-                offsets,
-                sizes,
-                reftimes,
-                _mappings([*kinds], columns, count),
-                [Block(*each) for each in execute(blocks_of, (number,))],
-                [Damage(*each) for each in execute(damage_of, (number,))],
-                End(size, length, counted, bool(compressed), kind),
-                missing=sum(missing for (missing,) in execute(missing_of, (number,))),
-            )
-
-
-def _columns(rows: Iterable[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    columns = [*map(list, zip(*rows, strict=True))]
-    return columns or [[] for _ in range(width)]
-
-
-def _mappings(names: Sequence[str], columns: Sequence[Sequence[Any]], count: int) -> list[Mapping[str, Any]]:
-    """Make mappings of columns; equal rows share one."""
-    known: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-    mappings = []
-    for row in zip(*columns, strict=True) if names else repeat((), count):
-        if row not in known:
-            known[row] = {name: value for name, value in zip(names, row, strict=True) if value is not None}
-        mappings.append(known[row])
-    return mappings
 
 
 def _reading(directory: Directory, name: str) -> sqlite3.Connection:

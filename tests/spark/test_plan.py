@@ -145,6 +145,10 @@ def test_data_that_a_replica_has_numbered_itself_are_in_one_partition_too(create
         for tree in (None, replica.dataset.fields.reftime >= T + timedelta(hours=20)):
             assert same(rows(planned(replica.dataset, tree), source.config), expected(replica.dataset, tree))
         assert len(expected(replica.dataset)) == 170
+        partitions, then = planned(replica.dataset), expected(replica.dataset)
+        source.append([datum(hour, 7) for hour in range(40)])
+        replica.pull()
+        assert same(rows(partitions, source.config), then), "new numbers are below those of its own"
 
 
 def test_partitions_are_about_equal(create, many, monkeypatch):
