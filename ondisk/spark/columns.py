@@ -40,16 +40,7 @@ AS_JSON = "Use string, which holds JSON."
 
 
 def schema_of(config: DatasetConfig, names: Sequence[str] | None, *, data: bool, several: bool = False) -> StructType:
-    """Return the schema of a DataFrame with these columns.
-
-    Args:
-        names: None for all columns.
-        data: add the column of the data.
-        several: as in `all_columns`.
-
-    Raises:
-        InvalidInput: there is no such column.
-    """
+    """Return the schema of a DataFrame with these columns, or all; raise InvalidInput if there is no such column."""
     known = all_columns(config, several=several)
     wanted = [*known] if names is None else [resolved(name, known) or name for name in names]
     if data and DATA not in wanted:
@@ -70,11 +61,7 @@ def schema_of(config: DatasetConfig, names: Sequence[str] | None, *, data: bool,
 def columns_of(config: DatasetConfig, schema: StructType, *, several: bool = False) -> list[Column]:
     """Return the columns of a schema, which a user may have written.
 
-    Args:
-        several: as in `all_columns`.
-
-    Raises:
-        InvalidInput: a column does not exist, has another type, is named twice or is declared NOT NULL.
+    Raises InvalidInput if one does not exist, has another type, is named twice or is declared NOT NULL.
     """
     known = all_columns(config, several=several)
     columns: list[Column] = []
@@ -99,11 +86,7 @@ def columns_of(config: DatasetConfig, schema: StructType, *, several: bool = Fal
 
 
 def _check_promises(kind: DataType, name: str = "") -> None:
-    """Raise if a schema says NOT NULL, or names a column twice: Spark relies on schemas, and data may contradict them.
-
-    Raises:
-        InvalidInput: names the column.
-    """
+    """Raise if a schema says NOT NULL, or names a column twice: Spark relies on it, and data may contradict it."""
     if isinstance(kind, StructType):
         names = [each.name for each in kind.fields]
         if len(set(names)) < len(names):
@@ -128,11 +111,7 @@ def _parts(kind: DataType) -> list[tuple[str, DataType, bool]]:
 
 
 def resolved(name: str, known: Collection[str]) -> str | None:
-    """Return the column that a name means, or None. All columns have lower case; as in Spark, that does not matter.
-
-    Args:
-        known: the names of all columns but the data.
-    """
+    """Return the column that a name means, or None. All columns have lower case; as in Spark, that does not matter."""
     lower = name.lower()
     return lower if lower in known or lower == DATA else None
 
@@ -147,14 +126,7 @@ def spark_type(column: Column) -> DataType:
 
 
 def arrow_type(kind: DataType, name: str, hint: str) -> pa.DataType:
-    """Return the type of Arrow for a type of Spark.
-
-    Args:
-        name: of the column, for the error.
-
-    Raises:
-        InvalidInput: data cannot have a part of this type.
-    """
+    """Return the type of Arrow for a type of Spark; raise InvalidInput if data cannot have a part of this type."""
     _check_values(kind, name, hint)
     return to_arrow_type(kind, timezone="UTC")
 

@@ -71,11 +71,7 @@ class Pushed:
         )
 
     def tree(self, match: Expression, config: DatasetConfig, dataset: str | None) -> Expression:
-        """Return a match expression and the pushed conditions as one tree, for one dataset.
-
-        Args:
-            dataset: the path that the column `dataset` shows; None without that column.
-        """
+        """Return a match expression and the pushed conditions as one tree; `dataset` is what that column shows."""
         if not self.where:
             return match
         own = tuple(_of(each, config, dataset) for each in self.where)

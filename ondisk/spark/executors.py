@@ -53,15 +53,12 @@ def answers(
     option: str = "",
     in_order: bool = False,
 ) -> Generator[Answer, None, None]:
-    """Let executors work on segments, and yield the answers.
+    """Let executors work on segments, and yield the answers; see `ondisk.workers.work.spread`.
 
     Args:
-        path: of the dataset, the same on every node.
         verb: one of `ondisk.workers.worker.VERBS`.
-        weights: name of a segment or file → bytes.
         staging: the directory in the dataset for large results; empty if the verb has none.
         option: what else the verb needs.
-        in_order: yield the answers in the order of `weights`; else begin with the heaviest, and yield each when ready.
 
     Raises:
         StateError: an executor cannot open the dataset, or its work was lost several times.

@@ -33,17 +33,7 @@ def index_frame(
     data: bool,
     needed: str = ALL,
 ) -> DataFrame:
-    """Return what matches now as a DataFrame.
-
-    Args:
-        needed: whether data that are offline are an error, see `ondisk.spark.plan`.
-
-    Raises:
-        InvalidInput: there is no such column, or `match` has a wrong type.
-        NeedsCheck: the index was lost and may not know all data.
-        MatchError: `match` cannot be parsed, or names an unknown field.
-        SegmentMissing: data that may match are away, and are read; or the index does not know them, since it was lost.
-        SegmentMissing, SegmentCorrupt, FrameCorrupt: data of a small result are not on disk as the index says.
+    """Return what matches now as a DataFrame; raise as a query, and as `reading`.
 
     Cost: reads up to 10,000 rows, with up to 32 MiB of data, without a Spark job. A larger result costs this look-up,
         then Spark reads all of it.

@@ -158,9 +158,6 @@ def joined(partitions: Sequence[Partition], limits: Limits) -> list[Joined]:
 def reading(access: Access, query: Query, *, data: bool) -> Iterator[tuple[Snapshot, Expression]]:
     """Yield a snapshot to plan from, and the syntax tree of the condition.
 
-    Args:
-        data: they are read, too.
-
     Raises:
         NeedsCheck: the index was lost and may not know all data; a worker cannot warn the user.
         SegmentMissing: data that may match are away, and are read; or the index does not know them, since it was lost.
@@ -175,11 +172,7 @@ def reading(access: Access, query: Query, *, data: bool) -> Iterator[tuple[Snaps
 
 
 def index_state(opened: Opened, snapshot: Snapshot, tree: Expression, pinned: Pinned | None = None) -> IndexState:
-    """Return the state of the index in a snapshot, with the condition as SQL for that index.
-
-    Args:
-        pinned: an earlier state, whose rows are read; None for that of the snapshot.
-    """
+    """Return the state of the index in a snapshot, or an earlier one, with the condition as SQL for that index."""
     now = Pinned.of(opened, snapshot)
     pinned = pinned or now
     where = snapshot.where(without_functions(tree, snapshot.columns, snapshot.connection))
@@ -203,7 +196,6 @@ def partitions_of(
 
     Args:
         data: the data are read, too, so their bytes count.
-        limits: of a partition; None for the default.
         limit: how many rows suffice; None: all are needed.
         is_open: rows that the snapshot does not have are in a partition, too, wherever they are in the order.
 
@@ -233,11 +225,7 @@ def partitions_of(
 
 
 def size_of(partitions: Sequence[Partition], tasks: int | None = None) -> str:
-    """Return the number of partitions and of their rows, in words.
-
-    Args:
-        tasks: the number of partitions that Spark sees, if it is another.
-    """
+    """Return the number of partitions, or of tasks, and of their rows, in words."""
     counts = [each.count for each in partitions if each.count is not None]
     number = len(partitions) if tasks is None else tasks
     pieces = f"{number} partition{'s' * (number != 1)}"
@@ -351,11 +339,7 @@ class _Segments:
 
 
 def choice(options: Mapping[str, str]) -> str:
-    """Return the value of the option `archives`, or its default.
-
-    Raises:
-        InvalidInput: it has another value.
-    """
+    """Return the value of the option `archives`, or its default."""
     text = str(options.get(OPTION, ALL))
     if text.lower() not in (ALL, AVAILABLE):
         raise InvalidInput(f"archives must be {ALL} or {AVAILABLE}, not {shown(text)}", hint=_WITHOUT)

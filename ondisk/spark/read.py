@@ -25,11 +25,7 @@ Read: TypeAlias = Callable[[Partition, Opened, Snapshot], Iterator[pa.RecordBatc
 
 @contextlib.contextmanager
 def opened(path: str, connect: Any) -> Iterator[Access]:
-    """Open a dataset for reading during a block.
-
-    Raises:
-        DatasetNotFound, ConfigError, NeedsMigration, VersionTooNew, IndexCorrupt: as `Dataset.open`.
-    """
+    """Open a dataset for reading during a block; raise as `Dataset.open`."""
     directory = open_directory(Path(path).absolute())
     with contextlib.ExitStack() as stack:
         stack.callback(directory.close)
@@ -83,11 +79,7 @@ def _check_left_out(state: IndexState, snapshot: Snapshot) -> None:
 def read(
     partition: Partition, opened: Opened, snapshot: Snapshot, columns: Sequence[Column], limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition from a snapshot, in any order.
-
-    Args:
-        limit: the most rows to yield; None for all.
-    """
+    """Yield the rows of a partition from a snapshot, in any order, or as many as the limit."""
     columns = [column.of(opened.index.config, partition.state.dataset) for column in columns]
     from_index = [column for column in columns if column.name != DATA]
     selected = [each for column in from_index for each in column.sql()]

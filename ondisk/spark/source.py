@@ -120,11 +120,7 @@ def _config(options: Mapping[str, str], paths: Collection[str] | None = None) ->
 
 
 def _schema(options: Mapping[str, str], config: DatasetConfig, *, several: bool, data: str = "false") -> StructType:
-    """Return the schema that the options describe.
-
-    Args:
-        data: the default of the option.
-    """
+    """Return the schema that the options describe; `data` is the default of that option."""
     names = options.get("columns")
     wanted = None if names is None else [name.strip() for name in names.split(",")]
     return schema_of(config, wanted, data=flag(options, "data", default=data), several=several)
@@ -256,15 +252,7 @@ _ANSWERS: dict[str, Callable[[Mapping[str, str], Pushed], StructType]] = {
 def read_columns(
     options: Mapping[str, str], schema: StructType, config: DatasetConfig, *, several: bool = False
 ) -> list[Column]:
-    """Return the columns to read.
-
-    Args:
-        schema: that of the options, or of the user.
-        several: as in `all_columns`.
-
-    Raises:
-        InvalidInput: there are both; or the schema has a column that cannot be read.
-    """
+    """Return the columns to read: the schema is that of the options, or of the user; raise InvalidInput of both."""
     # With the connector, the options describe one with data or without.
     described = (_schema(options, config, several=several, data=data) for data in ("false", "true"))
     if schema not in described:
@@ -273,11 +261,7 @@ def read_columns(
 
 
 def _check_alone(options: Mapping[str, str]) -> None:
-    """Raise if there are options beside a schema that describe one.
-
-    Raises:
-        InvalidInput: there are.
-    """
+    """Raise if there are options beside a schema that describe one."""
     for name in ("columns", "data"):
         if name in options:
             hint = "Name all columns in the schema, also data; or remove the schema."
@@ -421,18 +405,9 @@ def plan(
     pinned: Pinned | None = None,
     limit: int | None = None,
 ) -> list[Partition]:
-    """Return partitions with all that matches in a dataset, from one snapshot.
+    """Return partitions with all that matches in a dataset, from one snapshot: the rows of the pinned state, if any.
 
-    Args:
-        needed: whether data that are offline are an error, see `ondisk.spark.plan`.
-        limits: of a partition; None for the default.
-        pinned: the state whose rows are returned; None for the present.
-        limit: how many rows suffice; None: all are needed.
-
-    Raises:
-        NeedsCheck: the index was lost and may not know all data; a worker cannot warn the user.
-        SegmentMissing: data that may match are away, and are read; or the index does not know them, since it was lost.
-        StateError: rows of the pinned state were deleted since.
+    Raises as `reading`; and StateError if rows of the pinned state were deleted since.
     """
     with reading(access, Query(tree, complete=needed == ALL), data=data) as (snapshot, each):
         opened = access.current()
@@ -461,12 +436,7 @@ def tree_of(options: Mapping[str, str], config: DatasetConfig, path: str) -> Exp
 
 
 def paths_of(options: Mapping[str, str]) -> tuple[list[str], bool]:
-    """Return the paths of the datasets to read, and whether they are several: a list, or those of a pattern.
-
-    Raises:
-        InvalidInput: a path is missing, or is not on a local filesystem.
-        DatasetNotFound: a pattern matches no dataset, or a path in a list contains none.
-    """
+    """Return the paths of the datasets to read, and whether they are several: a list, or those of a pattern."""
     if "paths" in options:  # set by Spark
         return datasets_of([_local(path) for path in json.loads(options["paths"])]), True
     path = path_of(options)

@@ -151,11 +151,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     @contextlib.contextmanager
     def _present(self, tree: Expression | None = None) -> Iterator[tuple[Opened, Snapshot, IndexState]]:
-        """Yield the dataset as it is now, during a block.
-
-        Args:
-            tree: the condition for the data; None for that of this reader.
-        """
+        """Yield the dataset as it is now, during a block; `tree` replaces the condition of this reader."""
         with opened(self._path, connect) as access:
             access.check_trusted()
             current, query = access.current(), Query(self._tree if tree is None else tree)
@@ -206,11 +202,7 @@ def limited(state: IndexState, snapshot: Snapshot, first: int, last: int, count:
 def cuts(
     state: IndexState, snapshot: Snapshot, first: int, last: int, limits: Limits, *, data: bool
 ) -> tuple[list[int], str]:
-    """Return the bounds of stretches of about equal work, empty if there are no data; and the number of rows.
-
-    Args:
-        data: the data are read, too, so their bytes count.
-    """
+    """Return the bounds of stretches of about equal work, empty if there are no data; and the number of rows."""
     step, sample = changes.sample(snapshot, state.sql, state.values, first, last, _SAMPLE)
     rows = f"{len(sample)} rows (counted)" if step == 1 else f"about {step * len(sample)} rows (estimated)"
     if step == 1 and not sample:

@@ -70,28 +70,15 @@ _CORRECT = "Remove or correct such rows before writing; nothing was stored."
 
 @dataclass(frozen=True)
 class _Message(WriterCommitMessage):  # type: ignore[misc]
-    """What a task has staged.
-
-    Attributes:
-        job: the job that it belongs to.
-        query: the id of the streaming query; None for a DataFrame.
-        staged: None if the task had no rows.
-    """
+    """What a task has staged."""
 
     job: str
-    query: str | None
-    staged: FinishedStage | None
+    query: str | None  # the id of the streaming query; None for a DataFrame
+    staged: FinishedStage | None  # None if the task had no rows
 
 
 class _Stager:
-    """Stages rows. Created on the driver's machine; tasks write wherever Spark runs them.
-
-    Args:
-        known: the options that are allowed.
-
-    Raises:
-        InvalidInput: an option is unknown, or a column cannot be written.
-    """
+    """Stages rows. Created on the driver's machine; tasks write wherever Spark runs them."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, known: Sequence[str]) -> None:
         check_options(options, known)
@@ -289,11 +276,7 @@ def _check_type(column: Column, given: DataType) -> None:
 
 
 class Constraint:
-    """Checks, in each task, that the rows of an overwrite match what it replaces, as Delta's `replaceWhere` does.
-
-    Args:
-        match: what messages call the tree.
-    """
+    """Checks, in each task, that the rows of an overwrite match what it replaces, as Delta's `replaceWhere` does."""
 
     def __init__(self, tree: Expression, match: str, config: DatasetConfig) -> None:
         self._tree, self._match = tree, match
@@ -305,9 +288,6 @@ class Constraint:
 
     def check(self, batch: Batch) -> None:
         """Raise unless all data of a batch match.
-
-        Raises:
-            InvalidInput: names the first that does not.
 
         Cost: one evaluation for each metadata mapping that data share; one for each datum if times of day matter.
         """
