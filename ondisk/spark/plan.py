@@ -21,7 +21,6 @@ from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.away import check_known
 from ondisk.dataset.query import Query, snapshot_of
 from ondisk.errors import InvalidInput, shown
-from ondisk.formats import find
 from ondisk.index import Snapshot
 from ondisk.index.where import without_functions
 from ondisk.matcher import Expression, reftime_interval
@@ -45,7 +44,7 @@ _WITHOUT = 'To read the rest without these data, use .option("archives", "availa
 _ROWS, _BYTES = 500_000, 128 * 1024 * 1024
 _MOST = 10_000  # partitions
 _SAMPLE, _LARGEST_SAMPLE = 256, 65_536
-_FOR_EACH = 16  # rows of a sample for each partition of a segment
+_FOR_EACH = 16  # rows of a sample for each partition of a day
 
 
 class Limits(NamedTuple):
@@ -97,7 +96,7 @@ class Partition(InputPartition):  # type: ignore[misc]
         sql, values: the condition that a datum is in this partition and in the plan.
         count: number of its data, if they were counted.
         estimate: else, about how many data it looks at.
-        bytes: of its data, if they were counted and are read.
+        bytes: of its data, if they are read; about, unless they were counted.
     """
 
     state: IndexState
@@ -199,7 +198,7 @@ def partitions_of(
         limit: how many rows suffice; None: all are needed.
         is_open: rows that the snapshot does not have are in a partition, too, wherever they are in the order.
 
-    Cost: looks for up to `SMALL` rows that match, and reads the rows of all segments, and a sample of the rows of data.
+    Cost: looks for up to `SMALL` rows that match, and reads the sums of all days, and a sample of the rows of data.
         Without an index for the condition, it looks at all rows in the requested time.
     """
     limits = limits or Limits.of(None, None)
@@ -213,15 +212,16 @@ def partitions_of(
         found = snapshot.connection.execute(sql, [*state.values, SMALL + 1]).fetchall()
         if len(found) <= SMALL:
             return [*_counted(state, sorted(map(_Row._make, found)), limits, data=data)]
-    segments = _Segments(snapshot, state, reftime_interval(tree), limits, data=data)
+    days = _Days(snapshot, state, reftime_interval(tree), limits, data=data)
     if _is_scan(state, snapshot):  # then reading the table in its own order is fastest
-        bounds = pairwise([0, *segments.numbers(), state.pinned.last])
+        bounds = pairwise([0, *days.numbers(), state.pinned.last])
         sql = "datum.seq > ? AND datum.seq <= ?"
         partitions = [Partition(state, sql, [first, last]) for first, last in bounds]
     else:
-        positions: list[Position | None] = [None, *segments.positions(), None]
+        positions: list[Position | None] = [None, *days.positions(), None]
         partitions = [Partition.between(state, begin, end) for begin, end in pairwise(positions)]
-    return [replace(each, estimate=segments.rows // len(partitions)) for each in partitions]
+    number, length = len(partitions), days.bytes if data else 0
+    return [replace(each, estimate=days.rows // number, bytes=length // number) for each in partitions]
 
 
 def size_of(partitions: Sequence[Partition], tasks: int | None = None) -> str:
@@ -259,11 +259,11 @@ def evenly(weights: Sequence[float], parts: int) -> list[int]:
     return sorted(place for place in places if place + 1 < len(weights))
 
 
-class _Segments:
-    """The segments that may hold matching data, and the bounds of partitions of about equal work.
+class _Days:
+    """The bounds of partitions of about equal work, from the sums of segments and days.
 
     Attributes:
-        rows: about how many data they have in the requested time.
+        rows, bytes: about how many data there are in the requested time, and their bytes.
     """
 
     def __init__(
@@ -274,54 +274,49 @@ class _Segments:
         self._interval = interval
         self._data = data
         self._limits = limits
-        sample = self._sample(_SAMPLE)
-        mean = max(1.0, sum(row.size for row in sample) / max(1, len(sample)))
-        sql = 'SELECT "begin", "end", length, format FROM segment ORDER BY "begin", id'
-        self._all: list[tuple[int, int, float]] = [
-            (begin, end, length * mean if find(format).is_dir else length)  # the length of a directory: files
-            for begin, end, length, format in snapshot.connection.execute(sql)
-            if not (interval & Interval(begin, end)).is_empty
-        ]
-        self._unit = 1 / (1 / (limits.rows * mean) + data / limits.bytes)  # bytes of one partition
-        whole = sum(map(self._bytes, self._all))
-        self._unit = max(self._unit, whole / _MOST)
-        self.rows = round(whole / mean)
+        self._all: list[tuple[int, int, float]] = []  # first and last reftime, and the work, in partitions
+        rows = length = 0.0
+        sql = "SELECT first, last, count, size FROM day_sum ORDER BY first"
+        for first, last, count, size in snapshot.connection.execute(sql):
+            requested = interval & Interval(first, last + 1)
+            if not requested.is_empty:
+                share = (requested.end - requested.begin) / (last + 1 - first)
+                rows, length = rows + share * count, length + share * size
+                self._all.append((first, last, share * self._work(count, size)))
+        self.rows, self.bytes = round(rows), round(length)
+        whole = sum(work for _, _, work in self._all)
+        self._most = max(1.0, whole / _MOST)  # the work of a partition
+        self._parts = round(whole / self._most)
+
+    def _work(self, count: int, size: int) -> float:
+        return count / self._limits.rows + size * self._data / self._limits.bytes
 
     def positions(self) -> list[Position]:
-        """Return the bounds between partitions, in order; the segments of a sequence may overlap in time."""
+        """Return the bounds between partitions, in order; the days of several segments may overlap."""
         return sorted({*self._positions()})
 
     def _positions(self) -> Iterator[Position]:
         filled = 0.0
-        for begin, group in groupby(self._all, lambda each: each[0]):
-            segments = [*group]
-            size = sum(map(self._bytes, segments)) / self._unit
+        for first, last, work in self._all:
+            size = work / self._most
             if filled > 0 and filled + size > 1:
-                yield begin, 0
+                yield first, 0
                 filled = 0.0
             if size <= 1.5:
                 filled += size
                 continue
             parts = ceil(size)
-            yield from self._inside(begin, max(segment[1] for segment in segments), parts)
+            yield from self._inside(first, last, parts)
             filled = size / parts
 
     def numbers(self) -> list[int]:
         """Return the numbers of data after which partitions end, in order."""
-        parts = round(sum(map(self._bytes, self._all)) / self._unit)
-        sample = self._sample(min(_FOR_EACH * parts, _LARGEST_SAMPLE)) if parts > 1 else []
-        weights = [row.size * self._data / self._limits.bytes + 1 / self._limits.rows for row in sample]
-        return [sample[at].seq for at in evenly(weights, parts)]
+        sample = self._sample(min(_FOR_EACH * self._parts, _LARGEST_SAMPLE)) if self._parts > 1 else []
+        return [sample[at].seq for at in evenly([self._work(1, row.size) for row in sample], self._parts)]
 
-    def _bytes(self, segment: tuple[int, int, float]) -> float:
-        """Estimate the bytes of a segment in the requested time."""
-        begin, end, length = segment
-        requested = self._interval & Interval(begin, end)
-        return length * (requested.end - requested.begin) / (end - begin)
-
-    def _inside(self, begin: int, end: int, parts: int) -> list[Position]:
-        """Return bounds inside segments, for parts with about equal numbers of data."""
-        requested = self._interval & Interval(begin, end)
+    def _inside(self, first: int, last: int, parts: int) -> list[Position]:
+        """Return bounds between two reftimes, for parts with about equal numbers of data."""
+        requested = self._interval & Interval(first, last + 1)
         size = _SAMPLE
         while True:
             rows = sorted(row[:2] for row in self._sample(size) if row.reftime in requested)

@@ -332,14 +332,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         """Return about how many rows there are, and how many bytes of data are read."""
         planned = self.planned()
         rows = sum(each.estimate if each.count is None else each.count for each in planned)
-        size = 0.0
-        if any(column.name == DATA for column in self._columns):
-            for path in {each.state.path for each in planned}:
-                with opened(path, connect) as access, access.current().index.snapshot() as snapshot:
-                    found = totals(snapshot, Everything())
-                    here = [each for each in planned if each.state.path == path]
-                    size += found.size / max(1, found.count) * sum(each.count or each.estimate for each in here)
-        return rows, round(size)
+        return rows, sum(each.bytes for each in planned)
 
     def planned(self) -> list[Partition]:
         """Return the partitions of the query, in each dataset."""
