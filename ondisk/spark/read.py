@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,17 +25,10 @@ Read: TypeAlias = Callable[[Partition, Opened, Snapshot], Iterator[pa.RecordBatc
 @contextlib.contextmanager
 def opened(path: str, connect: Any) -> Iterator[Access]:
     """Open a dataset for reading during a block; raise as `Dataset.open`."""
-    directory = open_directory(Path(path).absolute())
-    with contextlib.ExitStack() as stack:
-        stack.callback(directory.close)
+    with open_directory(Path(path).absolute()) as directory:
         access = Access(directory, read_config(directory), read_only=True, connect=connect)
-        stack.callback(access.close)
-        yield access
-
-
-def read_later(partition: Partition, columns: Sequence[Column], connect: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition, some time after it was planned; see `later`."""
-    return later(partition, partial(read, columns=columns), connect)
+        with contextlib.closing(access):
+            yield access
 
 
 def later(partition: Partition, read: Read, connect: Any) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,7 @@ import re
 import tempfile
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from math import ceil
 from pathlib import Path
@@ -32,7 +33,7 @@ from ondisk.replication import Replica
 from ondisk.spark import plan as planning
 from ondisk.spark.columns import columns_of, schema_of
 from ondisk.spark.plan import Limits, index_state
-from ondisk.spark.read import opened, read_later
+from ondisk.spark.read import later, opened, read
 from ondisk.spark.source import plan
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -70,6 +71,10 @@ def append(dataset, data):
 def planned(dataset, tree=None, data=True):
     with opened(str(dataset.path), connect_to_read) as access:
         return plan(access, Everything() if tree is None else tree, data=data)
+
+
+def read_later(partition, columns, connect):
+    return later(partition, partial(read, columns=columns), connect)
 
 
 def rows(partitions, config, data=True):

@@ -15,9 +15,11 @@ from ondisk.errors import IndexCorrupt, SegmentCorrupt
 from ondisk.index.connection import connect_to_read
 from ondisk.matcher import Everything
 from ondisk.spark.columns import columns_of
-from ondisk.spark.read import opened, read_later
+from ondisk.spark.read import opened
 from ondisk.spark.source import plan
 from ondisk.tables import index_to_arrow
+
+from .test_plan import read_later
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 CONFIG = {"format": "vm2", "step": "daily", "fields": {"area": "text"}}
