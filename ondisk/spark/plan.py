@@ -88,8 +88,8 @@ class IndexState:
     dataset: str | None = None
 
 
-@dataclass(frozen=True)
-class Partition(InputPartition):  # type: ignore[misc]
+@dataclass(frozen=True, slots=True)
+class Partition:
     """The data of one index that match, between two positions in the order of queries or of appending.
 
     Attributes:
@@ -133,7 +133,7 @@ class Partition(InputPartition):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Joined(InputPartition):  # type: ignore[misc]
-    """Partitions of several indices, usually of several datasets, that one task reads."""
+    """Partitions that one task reads: a large one, or some of several datasets."""
 
     partitions: tuple[Partition, ...]
 

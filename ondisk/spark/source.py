@@ -208,9 +208,10 @@ def _deleted(options: Mapping[str, str], pushed: Pushed) -> StructType:
 
 def _estimated(options: Mapping[str, str], pushed: Pushed) -> StructType:
     """Return about how many rows a query reads, and how many bytes of data."""
-    reader = BatchReader(options, StructType.fromJson(pushed.more["schema"]))
-    rows, size = reader.estimate()
-    return _answered(StructType().add("rows", LongType()), {"rows": rows, "bytes": size})
+    planned = BatchReader(options, StructType.fromJson(pushed.more["schema"])).planned()
+    rows = sum(each.estimate if each.count is None else each.count for each in planned)
+    answer = {"rows": rows, "bytes": sum(each.bytes for each in planned)}
+    return _answered(StructType().add("rows", LongType()), answer)
 
 
 def _summed(options: Mapping[str, str], pushed: Pushed) -> StructType:
@@ -310,9 +311,9 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         """Return what executors need."""
         return {name: value for name, value in vars(self).items() if name not in ("_open", "_access")}
 
-    def partitions(self) -> list[Partition] | list[Joined]:
-        planned = self.planned()
-        tasks = joined(planned, self._limits) if self._is_several else self._needed(planned)
+    def partitions(self) -> list[Joined]:
+        planned = self._needed(self.planned())
+        tasks = joined(planned, self._limits)
         print_lines()
         match = self._options.get("match", self._options.get("tree", ""))
         what = f"{len(self._paths)} datasets" if self._is_several else str(Path(self._paths[0]).absolute())
@@ -327,12 +328,6 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
                 return planned[:number]
             rows += each.count or 0
         return planned
-
-    def estimate(self) -> tuple[int, int]:
-        """Return about how many rows there are, and how many bytes of data are read."""
-        planned = self.planned()
-        rows = sum(each.estimate if each.count is None else each.count for each in planned)
-        return rows, sum(each.bytes for each in planned)
 
     def planned(self) -> list[Partition]:
         """Return the partitions of the query, in each dataset."""
@@ -365,27 +360,15 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         spare_collections()
+        rows = partial(read, columns=self._columns, limit=self._pushed.limit)
         count = 0
-        for each in _parts(partition):
-            for batch in self._read(each):
-                count += batch.num_rows
-                yield batch
+        for each in partition.partitions if isinstance(partition, Joined) else ():  # Spark adds one if there are none
+            with self._naming(each.state.dataset or each.state.path):
+                for batch in later(each, rows if self._groups is None else self._groups.read, connect):
+                    count += batch.num_rows
+                    yield batch
         if self._groups is not None and not count:
             yield from self._groups.nothing()
-
-    def _read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
-        with self._naming(partition.state.dataset or partition.state.path):
-            if self._groups is not None:
-                yield from later(partition, self._groups.read, connect)
-            else:
-                rows = partial(read, columns=self._columns, limit=self._pushed.limit)
-                yield from later(partition, rows, connect)
-
-
-def _parts(partition: InputPartition) -> Sequence[Partition]:
-    if isinstance(partition, Joined):
-        return partition.partitions
-    return [partition] if isinstance(partition, Partition) else []  # without any, Spark adds one of its own
 
 
 def plan(
