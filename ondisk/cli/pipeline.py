@@ -82,14 +82,7 @@ def _show(report: PipelineReport, output: Output) -> None:
 def _import(pipeline: Pipeline, master: str | None) -> None:
     """Import the files: with Spark, if there is a master; "" is that of spark-submit, else this machine."""
     with executors(master) as spark, bytes_progress("pipeline", sum(file.size for file in pipeline.to_read)) as advance:
-        if spark is None:
-            from ondisk.workers.work import imports
-
-            pipeline.import_files(imports, advance)
-        else:
-            from ondisk.spark.executors import imports as imports_of
-
-            pipeline.import_files(imports_of(spark), advance)
+        pipeline.import_files(spark, advance)
 
 
 def _complain_of(report: PipelineReport) -> None:

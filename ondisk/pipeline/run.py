@@ -21,7 +21,7 @@ from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from uuid import uuid4
 
 from ondisk.dataset.append import AppendResult, refuse_old
@@ -47,14 +47,9 @@ from ondisk.staging.stage import FinishedStage, Stage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ondisk.workers.work import Answer
+
 _FILE = 64 * 1024  # the fixed cost of a file, as bytes that are added to its size
-
-Tasks: TypeAlias = Callable[[str, dict[str, int], str, str], Generator[dict[str, Any], None, None]]
-"""Carries out `ondisk.pipeline.task.import_file` for each file, in processes of this machine or with Spark.
-
-Takes the path of the dataset for errors, the files with their weights, the name of the job and the options. Yields the
-answers in the order of the files.
-"""
 
 
 class _Filters(NamedTuple):
@@ -87,15 +82,12 @@ def pipeline(
     Locks: the lock of the pipeline for the whole run, without waiting; the writers' locks during commits.
     """
     with Pipeline.open(config, dry_run=dry_run) as run:
-        if run.to_read and spark is None and run.config.master is None:
-            from ondisk.workers import work
+        if run.to_read:
+            if spark is None and run.config.master is not None:
+                from ondisk.spark.session import session
 
-            run.import_files(work.imports)
-        elif run.to_read:
-            from ondisk.spark.executors import imports
-            from ondisk.spark.session import session
-
-            run.import_files(imports(spark or session(run.config.master)))
+                spark = session(run.config.master)
+            run.import_files(spark)
         run.maintain()
         return run.report
 
@@ -141,9 +133,11 @@ class Pipeline:
                 error.context["report"] = run.report
                 raise
 
-    def import_files(self, tasks: Tasks, progress: Callable[[int], None] = lambda size: None) -> None:
-        """Carry out a task for each file, and commit what they stage; `progress` gets the size of each file."""
-        self._tasks, self._progress = tasks, progress
+    def import_files(
+        self, spark: SparkSession | None = None, progress: Callable[[int], None] = lambda size: None
+    ) -> None:
+        """Import the files: executors read them, or else processes of this machine; `progress` gets their sizes."""
+        self._spark, self._progress = spark, progress
         for each in self.lacking:
             self._import_again(each)
         for filters, files in self._begun:
@@ -190,7 +184,7 @@ class Pipeline:
         files = {json.dumps(file): file for file in found}
         weights = {name: file.size + _FILE for name, file in files.items()}
         job = f"{STAGED}/{self._own}{uuid4().hex}"
-        answers = self._tasks(paths[-1], weights, job, json.dumps(asdict(options)))
+        answers = self._answers(paths[-1], weights, job, json.dumps(asdict(options)))
         try:
             with contextlib.closing(answers):
                 for own, group in groupby(answers, key=itemgetter("job")):
@@ -202,6 +196,16 @@ class Pipeline:
                         self._progress(file.size)
         finally:
             self._sweep()
+
+    def _answers(self, path: str, weights: dict[str, int], job: str, option: str) -> Generator[Answer, None, None]:
+        """Carry out `ondisk.pipeline.task.import_file` for each file, and yield the answers in their order."""
+        if self._spark is None:
+            from ondisk.workers import work
+
+            return work.imports(path, weights, job, option)
+        from ondisk.spark.executors import answers
+
+        return answers(self._spark, path, "pipeline", weights, job, option=option, in_order=True)
 
     def maintain(self, progress: Callable[[str], None] = lambda name: None) -> None:
         """Maintain all datasets unless the configuration excludes it; `progress` gets the name of each segment."""

@@ -12,7 +12,6 @@ import stat
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pyspark import TaskContext, inheritable_thread_target
@@ -36,9 +35,6 @@ from ondisk.staging.jobs import STAGED, remove_all, staged
 from ondisk.staging.rows import StagedFile
 from ondisk.staging.stage import FinishedStage
 from ondisk.workers.work import Answer, WorkLost, answered, process, spread
-
-if TYPE_CHECKING:
-    from ondisk.pipeline.run import Tasks
 
 _HINT = "Install ondisk on every node, and mount the dataset at the same path on all of them."
 
@@ -125,15 +121,6 @@ def append_files(
         finally:
             found.close()
             remove_all(directory, job)
-
-
-def imports(spark: SparkSession) -> Tasks:
-    """Return a function that carries out the tasks of a pipeline: executors read the files."""
-
-    def carry_out(path: str, weights: dict[str, int], staging: str, option: str) -> Generator[Answer, None, None]:
-        return answers(spark, path, "pipeline", weights, staging, option=option, in_order=True)
-
-    return carry_out
 
 
 def _stored(dataset: Dataset, answer: Answer, format: str | None) -> AppendResult:

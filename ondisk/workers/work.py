@@ -116,7 +116,7 @@ def answered(child: subprocess.Popen[bytes], names: Iterable[str]) -> Iterator[A
 
 
 def imports(path: str, weights: dict[str, int], staging: str, option: str) -> Generator[Answer, None, None]:
-    """Carry out the tasks of a pipeline on this machine, see `ondisk.pipeline.run.Tasks`: each core has a process.
+    """Carry out the tasks of a pipeline on this machine: each core has a process.
 
     A process that is killed fails the file that it worked on; another one continues with the rest.
     """

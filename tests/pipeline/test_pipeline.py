@@ -30,7 +30,6 @@ from ondisk.pipeline import pipeline
 from ondisk.pipeline.run import Pipeline
 from ondisk.staging.bulk_insert import Incoming
 from ondisk.workers import work
-from ondisk.workers.work import imports
 from pipeline.world import CONFIG, DATASET, ENVIRONMENT, KEPT, begin, create, line, put, run
 
 KILLED = """
@@ -108,7 +107,7 @@ def test_files_are_committed_some_at_a_time(place: Path, monkeypatch: pytest.Mon
         put(place, f"{number}.jsonl", line(1, note=str(number)), line(2, number), line(20, number))
     sizes = []
     with Pipeline.open(place / "pipeline.toml") as run:
-        run.import_files(imports, sizes.append)
+        run.import_files(None, sizes.append)
     assert sum(sizes) == sum(file.stat().st_size for file in (place / "incoming").iterdir())
     found = held(place)
     assert found["low"] == Counter([line(1, note="0"), *(line(2, number) for number in range(10))])
@@ -159,7 +158,7 @@ def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_run(place: Pa
     put(place, "b.jsonl", line(2))
     with Pipeline.open(place / "pipeline.toml") as run:
         put(place, "a.jsonl", line(1), line(3))
-        run.import_files(imports)
+        run.import_files()
         assert (run.report.changed, run.report.imported, run.report.exit_code) == (["a.jsonl"], 1, 0)
     assert held(place)["low"] == Counter([line(2)])
     pipeline(place / "pipeline.toml")
@@ -289,7 +288,7 @@ def test_pipelines_of_one_name_leave_alone_what_each_other_has_staged(
     for number in range(8):
         put(place, f"{number}.jsonl", line(1, number), line("x", number))
     with Pipeline.open(place / "pipeline.toml") as run:
-        run.import_files(imports, lambda _: begin(place / "other.toml"))
+        run.import_files(None, lambda _: begin(place / "other.toml"))
     assert held(place) == holding(low=[line(1, n) for n in range(8)], error=[line("x", n) for n in range(8)])
 
 
