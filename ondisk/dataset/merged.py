@@ -22,7 +22,7 @@ from functools import partial
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
@@ -59,13 +59,8 @@ class _Candidate:
     uuid: str | None  # of its index when the times were looked at; None if it may not know all data
 
 
-_Opener: TypeAlias = Callable[[_Candidate], contextlib.AbstractContextManager[Dataset]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind(Generic[_T]):
-    read: Callable[[str, Dataset, Query], Generator[_T, None, None]]  # yields it, from a dataset of a name
-    datum: Callable[[_T], Datum]  # returns a datum with its reftime and its declared fields
+# Yields what a query finds in a dataset of a name.
+_Reader: TypeAlias = Callable[[str, Dataset, Query], Generator[_T, None, None]]
 
 
 class Merged(Queryable):
@@ -142,13 +137,13 @@ class Merged(Queryable):
                 for datum in found:
                     yield datum.read_from(name)
 
-        return self._found(query, _Kind(read, lambda datum: datum))
+        return self._found(query, read, lambda datum: datum)
 
     def _payloads(self, query: Query) -> Generator[bytes, None, None]:
         def read(name: str, dataset: Dataset, query: Query) -> Generator[Stored, None, None]:
             return stored(dataset._access.current(), _naming(query, name))
 
-        return joined_payloads(self._found(query, _Kind(read, described)))
+        return joined_payloads(self._found(query, read, described))
 
     def _summary(self, query: Query, fields: Sequence[str] | None, values: int | None) -> Summary:
         known = self.fields
@@ -254,12 +249,42 @@ class Merged(Queryable):
                 raise MatchError(message, hint="Sort by another field, or query the datasets one by one.")
         return orders[0]
 
-    def _found(self, query: Query, kind: _Kind[_T]) -> Generator[_T, None, None]:
+    def _found(self, query: Query, read: _Reader[_T], datum_of: Callable[[_T], Datum]) -> Generator[_T, None, None]:
         order = self._order(_ORDER if query.sort is None else query.sort)
         check_limit(query.limit)
         candidates = self._candidates(query)
         _make_room(_most_of_one_time(candidates) if order.is_by_time else len(candidates))
-        return _merged(candidates, self._opened_again, query._replace(sort=query.sort or _ORDER), order, kind)
+        return self._merged(candidates, query._replace(sort=query.sort or _ORDER), order, read, datum_of)
+
+    def _merged(
+        self,
+        candidates: Iterable[_Candidate],
+        query: Query,
+        order: Sort,
+        read: _Reader[_T],
+        datum_of: Callable[[_T], Datum],
+    ) -> Generator[_T, None, None]:
+        with contextlib.ExitStack() as stack:
+            streams = (self._stream(each, query, order, read, datum_of) for each in candidates)
+            running = [stack.enter_context(contextlib.closing(each)) for each in streams]
+            found = (item for _, item in heapq.merge(*running, key=itemgetter(0)) if item is not None)
+            yield from islice(found, query.limit)
+
+    def _stream(
+        self, candidate: _Candidate, query: Query, order: Sort, read: _Reader[_T], datum_of: Callable[[_T], Datum]
+    ) -> Generator[tuple[Any, Any], None, None]:
+        """Yield what is found, with its sort key; but first None with a key before all others, and only then open."""
+        yield order.bound(candidate.times), None
+        with self._opened_again(candidate) as dataset:
+            tree = query.tree(dataset._access.current().index)
+            if order.is_by_time:
+                # Data that were stored since the query looked at the span may precede what was returned already.
+                since = order.since(order.begin(candidate.times))
+                tree = since if tree == Everything() else tree & since
+            found = read(candidate.name, dataset, query._replace(match=tree, equal={}))
+            with contextlib.closing(found):
+                for item in found:
+                    yield order.key_of(datum_of(item)), item
 
 
 def _naming(query: Query, name: str) -> Query:
@@ -325,33 +350,6 @@ def _make_room(number: int) -> None:
         raise LimitExceeded(message, hint=hint)
     if soft != resource.RLIM_INFINITY and soft < number * _SHARE:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(number * _SHARE, allowed), hard))
-
-
-def _merged(
-    candidates: Iterable[_Candidate], opened: _Opener, query: Query, order: Sort, kind: _Kind[_T]
-) -> Generator[_T, None, None]:
-    with contextlib.ExitStack() as stack:
-        streams = (_stream(opened, each, query, order, kind) for each in candidates)
-        running = [stack.enter_context(contextlib.closing(each)) for each in streams]
-        found = (item for _, item in heapq.merge(*running, key=itemgetter(0)) if item is not None)
-        yield from islice(found, query.limit)
-
-
-def _stream(
-    opened: _Opener, candidate: _Candidate, query: Query, order: Sort, kind: _Kind[_T]
-) -> Generator[tuple[Any, Any], None, None]:
-    """Yield what is found, with its sort key; but first None with a key before all others, and only then open."""
-    yield order.bound(candidate.times), None
-    with opened(candidate) as dataset:
-        tree = query.tree(dataset._access.current().index)
-        if order.is_by_time:
-            # Data that were stored since the query looked at the span may precede it, and so what was returned already.
-            since = order.since(order.begin(candidate.times))
-            tree = since if tree == Everything() else tree & since
-        found = kind.read(candidate.name, dataset, query._replace(match=tree, equal={}))
-        with contextlib.closing(found):
-            for item in found:
-                yield order.key_of(kind.datum(item)), item
 
 
 def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
