@@ -226,7 +226,6 @@ TESTED_ELSEWHERE = {
     "dataset/segment_layout.py": "queue/test_roll.py",
     "queue/__init__.py": "queue/test_consumer.py",
     "queue/layout.py": "queue/test_position.py",
-    "queue/order.py": "queue/test_consumer.py",
     **dict.fromkeys(
         (f"formats/grib/{name}.py" for name in ("edition1", "edition2", "octets")),
         "formats/grib/test_grib.py",

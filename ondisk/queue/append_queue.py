@@ -30,10 +30,9 @@ from ondisk.formats import Batch
 from ondisk.formats.base import FileStream
 from ondisk.formats.diskqueue.frame_reader import Place, batches, begins_like, is_known, resumed, walk
 from ondisk.formats.diskqueue.seg import Seg
-from ondisk.formats.diskqueue.state import MAX_NUMBER, State
+from ondisk.formats.diskqueue.state import MAX_NUMBER, NAME, State
 from ondisk.index import import_log
 from ondisk.index.transaction import Transaction
-from ondisk.queue import state_file
 from ondisk.queue.position import LEAST_BEGIN, last_before, newer_than, position
 from ondisk.segment import Damage
 
@@ -103,10 +102,10 @@ def _opened(path: str | os.PathLike[str]) -> Directory:
         queue.close()
         hint = "Copy its data: `ondisk query FROM --data | ondisk append TO - --format seg`."
         raise InvalidInput(f"{os.fspath(path)} is a dataset of ondisk, not a queue of Beats", hint=hint)
-    if queue.stat(state_file.NAME) is None and not any(map(_LIKE.fullmatch, queue.names())):
+    if queue.stat(NAME) is None and not any(map(_LIKE.fullmatch, queue.names())):
         queue.close()
         hint = "Name the directory of its segments. If that is right: does the Beat run, and is the disk mounted?"
-        problem = f"{os.fspath(path)} contains no queue: it has no segments, and no {state_file.NAME}"
+        problem = f"{os.fspath(path)} contains no queue: it has no segments, and no {NAME}"
         raise InvalidInput(problem, hint=hint)
     return queue
 
@@ -215,17 +214,17 @@ class _Source:
         one, until Beats sends something. What precedes it must be older than the file, and not the whole queue.
         """
         try:
-            state = state_file.read(self.queue)
+            state = State.read(self.queue)
         except InvalidInput as error:
             remarks.append(f"{error.message}; all segments are imported")
             return None
         if state is None:
             return None
         if newer := newer_than(self.queue, state):
-            remarks.append(f"{state_file.NAME} is older than {newer[0]}.seg; all segments are imported")
+            remarks.append(f"{NAME} is older than {newer[0]}.seg; all segments are imported")
             return None
         if (last := last_before(self.queue, state)) is not None:
-            where = f"{state_file.NAME} continues in {state.segment}.seg, but {last}.seg is the last segment"
+            where = f"{NAME} continues in {state.segment}.seg, but {last}.seg is the last segment"
             remarks.append(f"{where}: it is of another queue; all segments are imported")
             return None
         return state

@@ -18,7 +18,6 @@ from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import NAME, State
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.queue import position as positions
-from ondisk.queue import state_file
 from ondisk.queue.position import begun_again, is_consumed, is_there, is_unread, position
 from ondisk.step import place_of
 
@@ -70,8 +69,7 @@ class QueueLayout(Layout):
         return QueueRoll(writer, config, format)
 
     def usage(self, directory: Directory) -> Consumed:
-        at = position(directory)
-        return Consumed(at, positions.believed_of(directory, at))
+        return Consumed(position(directory), positions.believed(directory))
 
     def pending(self, access: Access, snapshot: Snapshot) -> dict[str, Any]:
         """Data that the index does not know do not count. If the position cannot be right, all count from where a fix
@@ -98,16 +96,11 @@ class QueueLayout(Layout):
         yield from astray(directory)
         if (again := begun_again(access)) is not None:
             yield followed(directory, again)
-        for problem in (positions.past_end(access), positions.misplaced(access)):
-            if problem is not None:
-                yield Remark(NAME, (problem,))
+        if (problem := positions.misplaced(access)) is not None:
+            yield Remark(NAME, (problem,))
 
     def planned(self, access: Access, read: Collection[str], consumed: Collection[str]) -> Iterator[Remark]:
-        moved = [*_moved(positions.where_removed(access, consumed))]
-        yield from moved
-        wrong = [] if moved else [*wrong_when_read(access.directory, access.format("seg"), read)]
-        if wrong and not [*self.findings(access)]:
-            yield from wrong
+        yield from _moved(positions.where_removed(access, consumed))
 
     def follow(self, access: Access) -> Iterator[Remark]:
         """Move a position before which Beats has begun again to the first segment that was not acknowledged.
@@ -115,7 +108,7 @@ class QueueLayout(Layout):
         The old position proves that segments were acknowledged which are gone, or are other files now. So the index
         forgets them first.
 
-        Durability: `state_file.write`, then one commit. After a crash between the two, they count as lost.
+        Durability: `State.write`, then one commit. After a crash between the two, they count as lost.
         Locks: the writers' lock, if there is something to do.
         """
         if begun_again(access) is None:
@@ -131,7 +124,7 @@ class QueueLayout(Layout):
             for segment in known.values():
                 if is_consumed(segment.name, segment.end.length, at) and not is_there(access, segment):
                     transaction.remove(segment)
-            state_file.write(directory, State(again, version=at.version))
+            State(again, version=at.version).write(directory)
             transaction.commit()
         yield _mended(found, f"{again}.seg")
 
@@ -141,7 +134,7 @@ class QueueLayout(Layout):
         Afterwards nothing may prove that the consumer has read earlier segments, which are gone: the index must have
         forgotten them.
 
-        Durability: as `state_file.write`.
+        Durability: as `State.write`.
         Locks: the writers' lock, if there is something to do.
         """
         if [*self.findings(access)]:
@@ -151,7 +144,7 @@ class QueueLayout(Layout):
                         yield each
                     else:
                         if (at := positions.believed(access.directory)) is not None:  # to its segment, or the queue's
-                            state_file.write(access.directory, State(at.segment, version=at.version))
+                            State(at.segment, version=at.version).write(access.directory)
                         yield _mended(each, _next_segment(access.directory))
         yield from self.leave_removed(access, "fix")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection
+from typing import cast
 
 from ondisk.dataset.access import Access
 from ondisk.errors import InvalidInput, OndiskError, StateError, StorageError, command
@@ -20,7 +21,6 @@ from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import NAME, State
 from ondisk.index import Segment, segment_rows
-from ondisk.queue import state_file
 from ondisk.segments.facts import Seen
 from ondisk.step import number_of
 
@@ -38,17 +38,13 @@ def position(directory: Directory) -> State | None:
     if directory.stat(NAME) is None:
         return None
     with contextlib.suppress(InvalidInput, StorageError):
-        return state_file.read(directory) or State()
+        return State.read(directory) or State()
     return State()
 
 
 def believed(directory: Directory) -> State | None:
     """Return the position, for segments that are on disk: the beginning if it is after all of them, see `astray`."""
-    return believed_of(directory, position(directory))
-
-
-def believed_of(directory: Directory, at: State | None) -> State | None:
-    """Return a position as `believed` does."""
+    at = position(directory)
     return at if at is None or last_before(directory, at) is None else State(version=at.version)
 
 
@@ -186,7 +182,7 @@ def is_passed(segment: Segment, offset: int, at: State | None) -> bool:
 def unreadable(directory: Directory) -> str | None:
     """Return why neither ondisk nor a Beat of today can know the position: a newer version, or no file; else None."""
     try:
-        state_file.read(directory)
+        State.read(directory)
     except StorageError as error:
         return error.message
     except InvalidInput as error:
@@ -195,29 +191,16 @@ def unreadable(directory: Directory) -> str | None:
 
 
 def misplaced(access: Access) -> str | None:
-    """Return why the position cannot be right in a segment that the index knows; None if it may be."""
-    at = position(access.directory)
-    if at is None or not at.offset(0):
+    """Return why the position cannot be right in its segment, whose file is read up to it; None if it may be."""
+    directory = access.directory
+    if (at := position(directory)) is None:
         return None
-    name = f"{at.segment}.seg"
     with access.current().index.snapshot() as snapshot:
-        segment = snapshot.segment_named(name)
-        if segment is None or segment.has_unknown or not is_there(access, segment):
-            return None
-        offset = offset_in(segment, at)
-        if offset > segment.end.length:  # see `past_end`
-            return None
-        header = Header.of_kind(segment.end.kind)
-        count, size = segment_rows.before(snapshot, segment, offset)
-        is_across = segment_rows.has_across(snapshot, segment, offset)
-    if is_across:
-        problem = _INSIDE
-    elif not at.version or size != offset - header.size or at.frame_index == count:
-        return None
-    else:
-        problem = _counted(at, count)
-    is_moving = position(access.directory) != at  # the consumer was writing it
-    return None if is_moving else _wrong(at, problem)
+        segment = snapshot.segment_named(f"{at.segment}.seg")
+    if segment is not None and not is_there(access, segment):
+        return None  # the position is about the file that the index knows
+    problem = misplaced_in(directory, cast("Seg", access.format("seg")), at)
+    return problem if position(directory) == at else None  # else the consumer was writing it
 
 
 def misplaced_in(directory: Directory, format: Seg, at: State) -> str | None:
@@ -279,13 +262,13 @@ def begin_again(directory: Directory, name: str, *, is_committed: bool = False) 
     Args:
         is_committed: the index has forgotten the old file.
 
-    Durability: as `state_file.write`.
+    Durability: as `State.write`.
     """
     at = position(directory)
     if at is None or number_of(name.partition(".")[0]) != at.segment or not at.byte_index:
         return
     keeps_proof = at.version > 0 and not is_committed
-    state_file.write(directory, State(at.segment, at.byte_index * keeps_proof, version=at.version))
+    State(at.segment, at.byte_index * keeps_proof, version=at.version).write(directory)
 
 
 def offset_in(segment: Segment, at: State) -> int:
@@ -300,13 +283,13 @@ def leave_removed(access: Access, verb: str) -> State | None:
     If no segment is left at all, it goes to that of `0.seg`: Beats begins with it, and removes what precedes the
     position when it starts again. Returns the new position; None if it stays.
 
-    Durability: as `state_file.write`.
+    Durability: as `State.write`.
     Locks: the writers' lock, if there is something to do.
     """
     if where_removed(access) is not None:
         with access.locked(verb):
             if (again := where_removed(access)) is not None:
-                state_file.write(access.directory, again)
+                again.write(access.directory)
                 return again
     return None
 

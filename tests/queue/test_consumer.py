@@ -16,7 +16,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.errors import DatumNotFound, FrameCorrupt, InvalidInput, NeedsCheck, ReadOnly, StateError
 from ondisk.formats.diskqueue.state import State
-from ondisk.queue import Acknowledged, Consumer, acknowledge, consumer, state_file
+from ondisk.queue import Acknowledged, Consumer, acknowledge, consumer
 from ondisk.queue.adopt import adopt
 
 CONFIG = {"format": "seg", "step": "sequence", "segment_size": 2000, "fields": {"number": "integer"}}
@@ -151,7 +151,7 @@ def test_the_first_consumer_makes_the_data_its_own(queue):
     dataset = queue(30)
     assert not (dataset.path / "state.dat").exists()
     Consumer(dataset)
-    assert state_file.read(dataset._access.directory) == State()
+    assert State.read(dataset._access.directory) == State()
 
 
 @pytest.mark.parametrize("version", [0, 1])

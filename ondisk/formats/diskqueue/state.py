@@ -33,6 +33,7 @@ import struct
 from dataclasses import dataclass
 
 from ondisk.errors import InvalidInput
+from ondisk.filesystem import Directory
 
 NAME = "state.dat"
 """The name of the file in the folder of a queue."""
@@ -58,6 +59,26 @@ class State:
     byte_index: int = 0  # its logical offset; in version 0 without the header
     frame_index: int = 0  # the number of frames before it in the segment; always 0 in version 0
     version: int = VERSION  # of the file
+
+    @classmethod
+    def read(cls, queue: Directory) -> State | None:
+        """Return the position in the folder of a queue; None if nothing was acknowledged; raise as `parse`."""
+        try:
+            content = queue.open_to_read(NAME).read(0, SIZE)
+        except FileNotFoundError:
+            return None
+        try:
+            return cls.parse(content)
+        except InvalidInput as error:
+            raise InvalidInput(f"{queue.at(NAME)}: {error.message}", hint=error.hint, **error.context) from None
+
+    def write(self, queue: Directory) -> None:
+        """Replace the file of a queue; it keeps its owner and permissions, so that Beats can still write to it.
+
+        Durability: writes `.state.dat.new`, syncs it, renames it, syncs the folder. A crash leaves the old position or
+            the new one, and perhaps `.state.dat.new`, which Beats ignores and the next call removes.
+        """
+        queue.replace(NAME, self.pack(), like=queue.regular_file(NAME))
 
     @classmethod
     def parse(cls, content: bytes) -> State | None:

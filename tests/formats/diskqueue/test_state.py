@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ondisk.errors import InvalidInput
+from ondisk.errors import InvalidInput, StorageError
+from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.state import MAX_NUMBER, SIZE, State
 
 NUMBERS = st.integers(0, MAX_NUMBER)
@@ -67,3 +68,47 @@ def test_the_event_never_begins_inside_the_header(state, begin):
 def test_what_the_file_cannot_contain_is_not_written(state):
     with pytest.raises(InvalidInput):
         state.pack()
+
+
+@pytest.fixture
+def queue(tmp_path):
+    with Directory.open(tmp_path) as directory:
+        yield directory
+
+
+def test_no_file_and_an_empty_one_are_no_position(queue, tmp_path):
+    assert State.read(queue) is None
+    (tmp_path / "state.dat").touch()
+    assert State.read(queue) is None
+
+
+def test_what_is_written_is_read_and_nothing_else_is_left(queue, tmp_path):
+    (tmp_path / ".state.dat.new").write_bytes(b"of a crash")
+    for state in (State(3, 400, 5), State(4, 9, version=0)):
+        state.write(queue)
+        assert State.read(queue) == state
+    assert [each.name for each in tmp_path.iterdir()] == ["state.dat"]
+
+
+def test_the_file_keeps_its_permissions(queue, tmp_path):
+    path = tmp_path / "state.dat"
+    path.touch(0o600)
+    before = path.stat().st_ino
+    State(1).write(queue)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_ino != before  # it was renamed, not overwritten
+
+
+def test_a_file_that_cannot_be_understood_is_named(queue, tmp_path):
+    (tmp_path / "state.dat").write_bytes(b"\x01\0\0\0short")
+    with pytest.raises(InvalidInput, match=f"{tmp_path}/state.dat: .*it has 9 of the 28 bytes of version 1"):
+        State.read(queue)
+
+
+def test_a_link_in_its_place_is_refused(queue, tmp_path):
+    (tmp_path / "other").write_bytes(State(1).pack())
+    (tmp_path / "state.dat").symlink_to("other")
+    with pytest.raises(StorageError):
+        State.read(queue)
+    with pytest.raises(StorageError):
+        State(1).write(queue)
