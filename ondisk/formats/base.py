@@ -45,6 +45,15 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
+def read_fully(stream: Readable, size: int) -> bytes:
+    """Return so many bytes of a stream, or fewer if it ends. Memory: no more than it has."""
+    pieces, left = [], size
+    while left > 0 and (piece := stream.read(min(left, _PIECE))):
+        pieces.append(piece)
+        left -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
 class Chained:
     def __init__(self, begin: bytes, stream: Readable) -> None:
         self._begin = begin

@@ -11,11 +11,9 @@ from typing import Any, ClassVar
 
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import InvalidInput, LimitExceeded
-from ondisk.formats.base import Batch, DescribesFiles, Readable
+from ondisk.formats.base import Batch, DescribesFiles, Readable, read_fully
 from ondisk.formats.blob import Blob
 from ondisk.formats.described import Content, Described
-
-_PIECE = 1024 * 1024
 
 
 class WholeFile(Described, Blob, DescribesFiles):
@@ -28,13 +26,10 @@ class WholeFile(Described, Blob, DescribesFiles):
         return self.name
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
-        limit, pieces, size = self.config.max_datum_size, [], 0
-        while size <= limit and (piece := stream.read(_PIECE)):
-            pieces.append(piece)
-            size += len(piece)
-        if size > limit:
+        limit, batch = self.config.max_datum_size, Batch()
+        content = read_fully(stream, limit + 1)
+        if len(content) > limit:
             raise LimitExceeded(f"the file is larger than max_datum_size, {limit} bytes")
-        content, batch = b"".join(pieces), Batch()
         try:
             batch.add(*self._described(content, *self._whole(content)))
         except InvalidInput as error:

@@ -28,7 +28,7 @@ import lz4.block  # type: ignore[import-untyped]
 import lz4.frame  # type: ignore[import-untyped]
 
 from ondisk.errors import SegmentCorrupt
-from ondisk.formats.base import Readable
+from ondisk.formats.base import Readable, read_fully
 from ondisk.formats.diskqueue.block_search import BlockSearch, has_other_bytes
 from ondisk.frame import FirstKey
 
@@ -228,7 +228,7 @@ class BlockReader:
         search = BlockSearch(info["block_size"], checksum, max_size, self._first_key, is_torn=self._is_torn)
         skipped = 0
         while True:
-            raw += self._from_stream(search.window - len(raw))
+            raw += read_fully(self._stream, search.window - len(raw))
             is_end = len(raw) < search.window
             found = search.find(raw, header=header, is_end=is_end, is_first=not skipped)
             if found is not None or is_end or search.is_exhausted:
@@ -357,16 +357,9 @@ class BlockReader:
             piece = bytes(self._pending[:size])
             self._pending = self._pending[size:]
         if len(piece) < size:
-            piece += self._from_stream(size - len(piece))
+            piece += read_fully(self._stream, size - len(piece))
         self._since.append(piece)
         return piece
-
-    def _from_stream(self, size: int) -> bytes:
-        pieces, left = [], size
-        while left > 0 and (piece := self._stream.read(left)):
-            pieces.append(piece)
-            left -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _damaged(self, reason: str, *, torn: bool = False) -> SegmentCorrupt:
         self._is_torn = torn

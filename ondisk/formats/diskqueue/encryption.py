@@ -32,7 +32,7 @@ from zlib_ng.zlib_ng import crc32
 
 from ondisk import frame, keys
 from ondisk.errors import RESTORE, AuthenticationFailed, ConfigError, FrameCorrupt, InvalidInput, StateError
-from ondisk.formats.base import Chained, Readable
+from ondisk.formats.base import Chained, Readable, read_fully
 from ondisk.formats.diskqueue.blocks import BEGIN_SIZE, begins_frame
 from ondisk.formats.diskqueue.header import ONDISK, Header
 from ondisk.keys import AES_128, AES_256, KeyRing
@@ -355,8 +355,7 @@ def decrypted(stream: Readable, head: Header, *, max_size: int) -> tuple[Readabl
     def read(position: int, size: int) -> bytes:
         nonlocal held
         end = position - head.size + size
-        while len(held) < end and (more := stream.read(end - len(held))):
-            held += more
+        held += read_fully(stream, end - len(held))
         return held[position - head.size : end]
 
     sealer = sealer_of(head, read, None, max_size=max_size)

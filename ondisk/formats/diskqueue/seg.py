@@ -33,6 +33,7 @@ from ondisk.formats.base import (
     Loaded,
     Readable,
     is_zeros,
+    read_fully,
     sifted,
 )
 from ondisk.formats.diskqueue import blocks, cbor_payload, drafts, edges, encryption, header, payload
@@ -100,18 +101,18 @@ class Seg(Format, JoinsParts):
 
         Raises SegmentCorrupt if it ends inside the header, with its size as `offset`, and a `reason`; or InvalidInput.
         """
-        head = _read(stream, header.MAX_SIZE)
+        head = read_fully(stream, header.MAX_SIZE)
 
         def read(position: int, size: int) -> bytes:
             nonlocal head
-            head += _read(stream, min(position + size, edges.SEARCHED) - len(head))
+            head += read_fully(stream, min(position + size, edges.SEARCHED) - len(head))
             return head[position : position + size]
 
         found = drafts.header_of(head, read, max_size=self.config.max_datum_size)
         rest = Chained(head[found.size :], stream)
         plain, opener = encryption.decrypted(rest, found, max_size=self.config.max_datum_size)
         if found.draft:
-            begin = _read(plain, blocks.BEGIN_SIZE)
+            begin = read_fully(plain, blocks.BEGIN_SIZE)
             found, plain = drafts.with_stream(found, begin), Chained(begin, plain)
         return self.frames_at(plain, found, found.logical_size, opener)
 
@@ -447,31 +448,20 @@ class Seg(Format, JoinsParts):
 
     def _found(self, scanned: Scan, read: list[Block], damage: list[Damage], end: End) -> ScanResult:
         """Describe frames of a segment. A frame without a valid event is damage."""
-        sizes = [end - begin for begin, end in pairwise((*scanned.offsets, scanned.end))]
-        try:
-            columns = payload.decode(scanned.payloads, max_depth=MAX_DEPTH, data=False)
-            metadata = self._declared.of(columns.metas, from_frame=True)
-        except (FrameCorrupt, InvalidInput):
-            return self._found_one_by_one(scanned, sizes, read, damage, end)
-        reftimes = [timestamp // _NANOSECONDS for timestamp in columns.timestamps]
-        return ScanResult(scanned.offsets, sizes, reftimes, metadata, read, damage, end)
 
-    def _found_one_by_one(
-        self, scanned: Scan, sizes: list[int], read: list[Block], damage: list[Damage], end: End
-    ) -> ScanResult:
-        found = ScanResult(blocks=read, damage=damage, end=end)
-        for offset, size, content in zip(scanned.offsets, sizes, scanned.payloads, strict=True):
-            try:
-                event = payload.decode_one(content, max_depth=MAX_DEPTH)
-                metadata = self._declared.one(event.meta, from_frame=True)
-            except (FrameCorrupt, InvalidInput) as error:
-                found.damage.append(Damage(offset, size, error.message))
-                continue
-            found.offsets.append(offset)
-            found.sizes.append(size)
-            found.reftimes.append(event.timestamp // _NANOSECONDS)
-            found.metadata.append(metadata)
-        return found
+        def described(some: slice) -> Batch:
+            payloads = scanned.payloads[some]
+            columns = payload.decode(payloads, max_depth=MAX_DEPTH, data=False)
+            metadata = self._declared.of(columns.metas, from_frame=True)
+            return Batch([timestamp // _NANOSECONDS for timestamp in columns.timestamps], metadata, [*payloads])
+
+        offsets, batch = scanned.offsets, sifted(described, slice(0, len(scanned.payloads)))
+        sizes = [end - begin for begin, end in pairwise((*offsets, scanned.end))]
+        if batch.refused:
+            damage += [Damage(offsets[at], sizes[at], reason) for at, reason in batch.refused]
+            kept = batch.positions()
+            offsets, sizes = [offsets[at] for at in kept], [sizes[at] for at in kept]
+        return ScanResult(offsets, sizes, batch.reftimes, batch.metadata, read, damage, end)
 
     def _event(self, stored: bytes) -> Event:
         try:
@@ -486,10 +476,3 @@ def _framed(payloads: Sequence[bytes], chosen: header.Header) -> list[bytes]:
 
 def _corrupt(error: FrameCorrupt | InvalidInput) -> FrameCorrupt:
     return FrameCorrupt(error.message, hint=error.hint, position=error.context.get("position", 0))
-
-
-def _read(stream: Readable, size: int) -> bytes:
-    content = b""
-    while len(content) < size and (more := stream.read(size - len(content))):
-        content += more
-    return content
