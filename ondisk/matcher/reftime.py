@@ -170,19 +170,9 @@ _TOKEN = re.compile(
 )
 # Far more than the calendar needs, far less than int() refuses to read.
 _LONGEST_COUNT = 18
-_HINT = "Write for example `>=2007-07-01`, `=today`, `<2 days ago`, `>=12:00` or `every 6 hours`."
-# Common mistakes: a pattern (its group 1 is the mistake), what is wrong, and the hint.
-_SLIPS = (
-    (
-        re.compile(r"(?<!\d)(\d{1,2}([./-])\d{1,2}\2\d{4}|\d{4}([./])\d{1,2}\3\d{1,2})(?!\d)", re.ASCII),
-        "{} is not a date",
-        "Write dates as YYYY-MM-DD, for example `=2026-10-01`.",
-    ),
-    (
-        re.compile(r"((?:%|every)\s*\d++)\s*$", re.ASCII | re.IGNORECASE),
-        "{} has no unit",
-        "Write h, min or s after the number, as in `%6h`.",
-    ),
+_HINT = (
+    "Write dates as YYYY-MM-DD, and steps with h, min or s:"
+    " for example `>=2007-07-01`, `=today`, `<2 days ago`, `>=12:00` or `%6h`."
 )
 
 
@@ -220,18 +210,7 @@ class _Tokens:
 
 def parse_times(field: str, fragment: Fragment, now: datetime) -> Expression:
     """Return the condition of one alternative of a timestamp field, or raise MatchError; `now`: in UTC, for `today`."""
-    return all_of(condition for term in fragment.split(",") for condition in _conditions(field, term, now))
-
-
-def _conditions(field: str, term: Fragment, now: datetime) -> Iterator[Expression]:
-    try:
-        yield from _term(field, term, now)
-    except MatchError:
-        for slip, problem, hint in _SLIPS:
-            if found := slip.search(term.text):
-                fragment = term.part(*found.span(1))
-                raise fragment.error(problem.format(fragment), hint) from None
-        raise
+    return all_of(condition for term in fragment.split(",") for condition in _term(field, term, now))
 
 
 def _tokens(term: Fragment) -> Iterator[_Token]:
