@@ -6,7 +6,7 @@ are bytes, stored in `fields` as `{"data": <bytes>}`. Beats keeps both flags and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple, TypeAlias
@@ -62,25 +62,23 @@ _event: Callable[[tuple[Any, ...]], Event] = partial(tuple.__new__, Event)
 _DICTS = frozenset({dict}).issuperset
 
 
-def to_fields(data: Sequence[Any], begin: int) -> tuple[Sequence[int], Sequence[Any]]:
-    """Return flags and fields for data, the first at position `begin`; raise InvalidInput of other types."""
+def to_fields(data: Sequence[Any]) -> tuple[Sequence[int], Sequence[Any]]:
+    """Return flags and fields for data; raise InvalidInput of other types."""
     if _DICTS(map(type, data)):
         return [0] * len(data), data
     flags = [BYTES_FLAG if type(item) is bytes else 0 for item in data]
     fields = [{} if item is None else {"data": item} if type(item) is bytes else item for item in data]
-    for position, item in enumerate(fields, begin):
+    for item in fields:
         if not isinstance(item, Mapping):
-            what = type(item).__name__
-            raise InvalidInput(f"the data of seg must be a mapping, bytes or None, not {what}", position=position)
+            raise InvalidInput(f"the data of seg must be a mapping, bytes or None, not {type(item).__name__}")
     return flags, fields
 
 
-def check_timestamps(timestamps: Sequence[int], begin: int) -> None:
-    """Raise InvalidInput unless all timestamps fit; `begin` is the position of the first."""
-    for position, timestamp in enumerate(timestamps, begin):
+def check_timestamps(timestamps: Iterable[int]) -> None:
+    """Raise InvalidInput unless all timestamps fit."""
+    for timestamp in timestamps:
         if not (type(timestamp) is int and TIMESTAMP_MIN <= timestamp <= TIMESTAMP_MAX):
-            reason = "the timestamp is not a number of nanoseconds in 64 bits (1677-09-21 to 2262-04-11)"
-            raise InvalidInput(reason, position=position)
+            raise InvalidInput("the timestamp is not a number of nanoseconds in 64 bits (1677-09-21 to 2262-04-11)")
 
 
 def event_in(content: Any) -> Event:

@@ -41,10 +41,10 @@ _MARK_VALUE = int.from_bytes(os.urandom(8)) | 1 << 63
 _MARK = f",{_MARK_VALUE},"
 
 
-def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
+def encode(events: Events, max_depth: int) -> list[bytes]:
     """Return events as payloads; raise InvalidInput of what JSON, or Beats before 7.14, does not have."""
-    check_timestamps(events.timestamps, begin)
-    metas, fields = _plain(events, max_depth) or _with_care(events, begin, max_depth)
+    check_timestamps(events.timestamps)
+    metas, fields = _plain(events, max_depth) or _with_care(events, max_depth)
     rows = zip(events.timestamps, events.flags, metas, fields, strict=True)
     return [
         f'{{"timestamp":{time},"flags":{flags},"meta":{meta},"fields":{data}}}'.encode()
@@ -69,17 +69,10 @@ def _plain(events: Events, max_depth: int) -> tuple[list[str], list[str]] | None
     return parts[::2], parts[1::2]
 
 
-def _with_care(events: Events, begin: int, max_depth: int) -> tuple[list[str], list[str]]:
+def _with_care(events: Events, max_depth: int) -> tuple[list[str], list[str]]:
     """Do the same one by one; raise if JSON, or Beats, does not have a value."""
-    written: tuple[list[str], list[str]] = [], []
-    for position, (meta, fields) in enumerate(zip(events.metas, events.fields, strict=True), begin):
-        try:
-            written[0].append(_object(times_to_text(meta), max_depth))
-            written[1].append(_object(fields, max_depth))
-        except InvalidInput as error:
-            error.context["position"] = position
-            raise
-    return written
+    metas = [_object(times_to_text(meta), max_depth) for meta in events.metas]
+    return metas, [_object(fields, max_depth) for fields in events.fields]
 
 
 def _object(content: Mapping[str, Any], max_depth: int) -> str:

@@ -91,13 +91,13 @@ def encode(
     """Return data (mappings, bytes, or None for the empty mapping) as payloads; Beats reads equal values from them.
 
     Timestamps are nanoseconds since 1970, 64 bits; a `datetime` in metadata is written as text.
-    Raises InvalidInput of a value that a payload of this kind cannot have, with its `position`; or LimitExceeded.
+    Raises InvalidInput of a value that a payload of this kind cannot have; or LimitExceeded.
     """
     payloads: list[bytes] = []
     for begin in range(0, len(data), _CHUNK):
         end = begin + _CHUNK
-        flags, fields = to_fields(data[begin:end], begin)
-        payloads += _ENCODE[kind](Events(timestamps[begin:end], flags, metas[begin:end], fields), begin, max_depth)
+        flags, fields = to_fields(data[begin:end])
+        payloads += _ENCODE[kind](Events(timestamps[begin:end], flags, metas[begin:end], fields), max_depth)
     return payloads
 
 
@@ -110,9 +110,8 @@ def convert(payloads: Sequence[Buffer], kind: Kind, *, max_depth: int = MAX_DEPT
             converted += map(bytes, some)
             continue
         for begin in range(0, len(some), _CHUNK):
-            position = len(converted)
-            events = _decoded(some[begin : begin + _CHUNK], position, max_depth, data=True)
-            converted += _ENCODE[kind](events, position, max_depth)
+            events = _decoded(some[begin : begin + _CHUNK], len(converted), max_depth, data=True)
+            converted += _ENCODE[kind](events, max_depth)
     return converted
 
 
@@ -140,16 +139,12 @@ def _decoded(payloads: Sequence[Buffer], begin: int, max_depth: int, *, data: bo
         and (events := cbor_payload.decode(payloads, max_depth, data=data)) is not None
     ):
         return events
-    each = [_decoded_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)]
+    each = [decode_one(each, max_depth=max_depth, position=position) for position, each in enumerate(payloads, begin)]
     return Events(*map(list, zip(*each, strict=True)))
 
 
-def decode_one(payload: Buffer, *, max_depth: int = MAX_DEPTH) -> Event:
-    """Return the event in one payload, as `decode` does; errors have the position 0."""
-    return _decoded_one(payload, max_depth, 0)
-
-
-def _decoded_one(payload: Buffer, max_depth: int, position: int) -> Event:
+def decode_one(payload: Buffer, *, max_depth: int = MAX_DEPTH, position: int = 0) -> Event:
+    """Return the event in one payload, as `decode` does; errors have this position."""
     try:
         if payload and payload[0] == SEALABLE:
             payload = event_of(payload)

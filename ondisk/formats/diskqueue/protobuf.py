@@ -135,29 +135,25 @@ def _repeat(described: DescriptorProto) -> None:
     described.field[0].label = described.field[0].LABEL_REPEATED
 
 
-def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
+def encode(events: Events, max_depth: int) -> list[bytes]:
     """Return events as payloads of the later layout, as `cbor_payload.encode` does, nested at most `MAX_LEVELS`."""
-    check_timestamps(events.timestamps, begin)
+    check_timestamps(events.timestamps)
     later, levels = _messages().later, min(max_depth, MAX_LEVELS)
     payloads = []
-    for position, (timestamp, flags, meta, fields) in enumerate(zip(*events, strict=True), begin):
+    for timestamp, flags, meta, fields in zip(*events, strict=True):
         message = later()
         time = message.timestamp
         time.SetInParent()  # so that every payload begins with it
         time.seconds, time.nanos = divmod(timestamp, _SECOND)
-        try:
-            if flags & BYTES_FLAG:
-                raise InvalidInput("protobuf cannot hold data that are bytes")
-            if meta:
-                _fill(message.metadata.data, _addressed(message, times_to_text(meta)), levels)
-            if fields:
-                _fill(message.fields.data, fields, levels)
-            payloads.append(message.SerializeToString())
-            if len(payloads[-1]) > _CHECKED_SIZE:
-                _check_count(message)
-        except InvalidInput as error:
-            error.context["position"] = position
-            raise
+        if flags & BYTES_FLAG:
+            raise InvalidInput("protobuf cannot hold data that are bytes")
+        if meta:
+            _fill(message.metadata.data, _addressed(message, times_to_text(meta)), levels)
+        if fields:
+            _fill(message.fields.data, fields, levels)
+        payloads.append(message.SerializeToString())
+        if len(payloads[-1]) > _CHECKED_SIZE:
+            _check_count(message)
     return payloads
 
 

@@ -109,7 +109,6 @@ def test_what_a_kind_cannot_hold_is_refused_with_a_reason(kind, value, wrap):
     for refused in (event({"v": wrap(value)}), event({}, {"v": wrap(value)})):
         with pytest.raises(InvalidInput) as caught:
             encode(kind, event({}), refused)
-        assert caught.value.context["position"] == 1
         assert caught.value.message
 
 

@@ -102,9 +102,8 @@ def test_a_foreign_flag_does_not_make_bytes_of_other_fields(fields):
 
 @pytest.mark.parametrize("data", ["text", 5, [1], bytearray(b"x")])
 def test_other_data_are_refused(data):
-    with pytest.raises(InvalidInput, match="mapping, bytes or None") as caught:
+    with pytest.raises(InvalidInput, match="mapping, bytes or None"):
         payload.encode([0] * 200, [{}] * 200, [{}] * 199 + [data])
-    assert caught.value.context["position"] == 199
 
 
 def test_other_mappings_and_tuples_are_written_as_maps_and_arrays():
@@ -146,10 +145,9 @@ def test_timestamps_in_the_metadata_are_text_with_all_digits():
         (event({"a": nested(64)}), "max_depth"),
     ],
 )
-def test_what_beats_could_not_read_is_refused_with_its_position(refused, reason):
-    with pytest.raises(InvalidInput, match=reason) as caught:
+def test_what_beats_could_not_read_is_refused(refused, reason):
+    with pytest.raises(InvalidInput, match=reason):
         segments.encode([event({})] * 200 + [refused])
-    assert caught.value.context["position"] == 200
 
 
 @pytest.mark.parametrize("max_depth", [1, 2, 64, 500])
