@@ -1,4 +1,4 @@
-"""Blobs: any bytes, one file for each datum.
+"""Formats with one file for each datum: blobs, which are any bytes; and files that say what is in them.
 
 The caller of append passes reftime and metadata; `ondisk.files` finds them in the names of files. They are stored next
 to the file, as CBOR of at most 1 MiB:
@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ondisk.config import MAX_DEPTH, DatasetConfig
-from ondisk.datum import INTEGER_MAX, INTEGER_MIN, Datum, microseconds
-from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput
+from ondisk.datum import INTEGER_MAX, INTEGER_MIN, Datum, from_microseconds, microseconds
+from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, LimitExceeded
 from ondisk.formats import is_known
-from ondisk.formats.base import Batch, Format, Loaded, Readable
+from ondisk.formats.base import Batch, DescribesFiles, Format, Loaded, Readable, read_fully
+from ondisk.formats.described import Content, Described
 from ondisk.formats.diskqueue import cbor
 from ondisk.formats.metadata import canonical_metadata, times_to_text, without
 from ondisk.segment import End, Laid, ScanResult, SegmentFile
@@ -120,3 +121,46 @@ class Blob(Format):
             case {"reftime": int(reftime), "metadata": dict(metadata)} if INTEGER_MIN <= reftime <= INTEGER_MAX:
                 return reftime, metadata
         raise FrameCorrupt("its metadata are damaged: reftime or metadata are missing")
+
+
+class WholeFile(Described, Blob, DescribesFiles):
+    """A format of files that are one datum each and say themselves what is in them; a subclass reads that.
+
+    As for blobs, reftime and items are stored next to each file, so that no query opens it. A fix makes them again from
+    the file where a segment has lost them, or never had them, as those of arkimet.
+    """
+
+    extra: ClassVar[str | None] = "hdf5"
+
+    @property
+    def extension(self) -> str:
+        return self.name
+
+    def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
+        limit, batch = self.config.max_datum_size, Batch()
+        content = read_fully(stream, limit + 1)
+        if len(content) > limit:
+            raise LimitExceeded(f"the file is larger than max_datum_size, {limit} bytes")
+        try:
+            batch.add(*self._described(content, *self._whole(content)))
+        except InvalidInput as error:
+            batch.refused.append((0, error.message))
+        yield batch
+
+    def encoded(self, datum: Datum) -> tuple[int, Mapping[str, Any], bytes, bytes]:
+        reftime, content = self._whole(datum.data)
+        self.check_given(datum, reftime, content)
+        return self._described(datum.data, reftime, content)
+
+    def beside_of(self, content: bytes) -> bytes:
+        return self._described(content, *self._whole(content))[3]
+
+    def _whole(self, content: Any) -> tuple[int, Content]:
+        """Read a file that came alone; raise InvalidInput if it is too large, or cannot be read."""
+        if type(content) is not bytes:
+            raise InvalidInput(f"the data of {self.name} must be a file as bytes, not {type(content).__name__}")
+        self.check_size(content)
+        return self.read(content)
+
+    def _described(self, payload: bytes, reftime: int, content: Content) -> tuple[int, Mapping[str, Any], bytes, bytes]:
+        return super().encoded(Datum(from_microseconds(reftime), self.items_of(content), payload))

@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 from ondisk.datum import FieldType, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded, shown
 from ondisk.formats import hdf5
+from ondisk.formats.blob import WholeFile
 from ondisk.formats.described import Content, pairs, positions
 from ondisk.formats.hdf5 import Group
-from ondisk.formats.whole_file import WholeFile
 
 _TIME = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2}) ([0-9]{2})([0-9]{2})([0-9]{2})?", re.ASCII)
 _DEGREE = 1_000_000

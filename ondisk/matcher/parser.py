@@ -31,7 +31,7 @@ _GROUPS = re.compile(rf"{_QUOTES}|(?P<separator>[;\n])")
 _ALTERNATIVES = re.compile(rf"{_QUOTES}|(?P<separator>(?<!\S)or(?!\S))", re.IGNORECASE)
 # In a field of type text this would be read as one more component or text, and match nothing.
 _GROUP_INSIDE = re.compile(
-    rf"{_QUOTES}|(?P<sign>,|(?<!\S)or(?=\s))\s*(?P<group>(?P<field>(?:metadata\.)?[a-z_][a-z0-9_]*+)\s*+:)",
+    rf"{_QUOTES}|(?:,|(?<!\S)or(?=\s))\s*(?P<group>(?P<field>(?:metadata\.)?[a-z_][a-z0-9_]*+)\s*+:)",
     re.IGNORECASE | re.ASCII,
 )
 _UNDECLARED = re.compile(r'metadata\.(?:(?P<plain>[^\s:;,"]+)|"(?P<quoted>(?:[^"]|"")+)")\s*:', re.IGNORECASE)
@@ -160,12 +160,10 @@ def _refuse_group_inside(name: str, value: Fragment, known: Mapping[str, FieldTy
         if field.lower() not in known and not field.lower().startswith(METADATA):
             continue
         inner = value.part(found.start("group"), found.end("group"))
-        if found["sign"] == ",":
-            hint = f"Write `;` between groups, not a comma: `; {field}: …`."
-        elif field.lower() == name.lower():
-            hint = f"Write the field once: `{name}: 2 or 3`."
-        else:
-            hint = "`or` joins values of one field: make two queries; in Python, `|` joins conditions."
+        hint = (
+            f"Write the field once: `{name}: 2 or 3`. If both fields must match, write `;` between the groups;"
+            " if one of them, make two queries, or use `|` in Python."
+        )
         if known.get(name, FieldType.TEXT).is_text:
             hint += " If it belongs to the text, quote the whole value."
         raise inner.error(f"{inner} begins a group inside the value of {name}", hint)

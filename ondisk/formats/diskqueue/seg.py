@@ -450,10 +450,10 @@ class Seg(Format, JoinsParts):
         """Describe frames of a segment. A frame without a valid event is damage."""
 
         def described(some: slice) -> Batch:
-            payloads = scanned.payloads[some]
-            columns = payload.decode(payloads, max_depth=MAX_DEPTH, data=False)
+            columns = payload.decode(scanned.payloads[some], max_depth=MAX_DEPTH, data=False)
             metadata = self._declared.of(columns.metas, from_frame=True)
-            return Batch([timestamp // _NANOSECONDS for timestamp in columns.timestamps], metadata, [*payloads])
+            reftimes = [timestamp // _NANOSECONDS for timestamp in columns.timestamps]
+            return Batch(reftimes, metadata, [b""] * len(reftimes))  # the bytes of the data are not wanted
 
         offsets, batch = scanned.offsets, sifted(described, slice(0, len(scanned.payloads)))
         sizes = [end - begin for begin, end in pairwise((*offsets, scanned.end))]
