@@ -149,7 +149,7 @@ class WholeFile(Described, Blob, DescribesFiles):
 
     def encoded(self, datum: Datum) -> tuple[int, Mapping[str, Any], bytes, bytes]:
         reftime, content = self._whole(datum.data)
-        self.check_given(datum, reftime, content)
+        self.check_given(datum, reftime, content.all)
         return self._described(datum.data, reftime, content)
 
     def beside_of(self, content: bytes) -> bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from ondisk.config import DatasetConfig
@@ -49,6 +50,16 @@ class HasItems(Format):
     def undeclared(self) -> bool:
         return not self.items <= self.config.fields.keys()
 
+    def check_given(self, datum: Datum, reftime: int, found: Mapping[str, Any]) -> None:
+        """Raise InvalidInput if what the caller says of a datum is not what was found in its bytes."""
+        if microseconds(datum.reftime) != reftime:
+            raise InvalidInput(f"reftime is {datum.reftime.isoformat()}, but another time in the data")
+        for name, value in datum.metadata.items():
+            if name not in found:
+                raise InvalidInput(f"the data do not have the metadata {shown(name)}")
+            if value != found[name]:
+                raise InvalidInput(f"{name} is {shown(value)}, but {shown(found[name])} in the data")
+
     def _wrong(self, name: str, kind: FieldType) -> ConfigError:
         problem = f"{name} of {self.name} is {kind}, not {self.config.fields[name]}"
         return ConfigError(problem, hint=f'Write {name} = "{kind}" under [fields].', key=f"fields.{name}")
@@ -74,16 +85,6 @@ class Described(HasItems):
         """Return what is stored of a datum: all its items, and the numbers that are declared."""
         return {**{name: content.all[name] for name in content.all if name in self.items}, **content.metadata}
 
-    def check_given(self, datum: Datum, reftime: int, content: Content) -> None:
-        """Raise InvalidInput if what the caller says of a datum is not what its bytes say."""
-        if microseconds(datum.reftime) != reftime:
-            raise InvalidInput(f"reftime is {datum.reftime.isoformat()}, but another time in the data")
-        for name, value in datum.metadata.items():
-            if name not in content.all:
-                raise InvalidInput(f"the data do not have the metadata {shown(name)}")
-            if value != content.all[name]:
-                raise InvalidInput(f"{name} is {shown(value)}, but {shown(content.all[name])} in the data")
-
     def content(self, values: Mapping[str, Any]) -> Content:
         metadata = {name: values[name] for name in values if name in self._declared_items}
         for name in self._declared_numbers:
@@ -92,11 +93,13 @@ class Described(HasItems):
         return Content(metadata, values)
 
 
-def not_a_time(time: Sequence[int]) -> InvalidInput:
-    """Return the error for year, month, day, hour, minute and second of an impossible reference time."""
-    year, month, day, hour, minute, second = time
-    said = f"{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
-    return InvalidInput(f"its reference time, {said}, is not a time")
+def time_of(year: int, month: int, day: int, hour: int, minute: int, second: int) -> datetime:
+    """Return a time as data say it; raise InvalidInput if it is impossible."""
+    try:
+        return datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+    except (ValueError, OverflowError):
+        said = f"{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
+        raise InvalidInput(f"its time, {said}, is not a time") from None
 
 
 def quoted(value: Any) -> str:

@@ -36,17 +36,11 @@ _BLANKS = re.compile(rb"[\0\t\n\r \x01\x03]+")
 _HEADING = re.compile(rb"(NNNN )?(ZCZC )?([0-9]{3,10} ){0,2}([A-Z]{4}[0-9]{2} [A-Z]{4} [0-9]{6} ([A-Z]{3} )?)?(NNNN )?")
 
 
-class Gap(NamedTuple):
-    offset: int  # of the first byte
-    size: int  # number of bytes
-    reason: str  # why they are damage; empty for padding and headings
-
-
 class Frames(NamedTuple):
     window: bytes  # bytes of the stream
     offset: int  # of the window in the stream
     spans: list[tuple[int, int]]  # where in the window each message begins and ends
-    gaps: list[Gap]  # those that ended before or between these messages
+    gaps: list[Damage]  # those that ended before or between these messages; no reason: padding and headings
     is_last: bool  # the stream has ended; a gap at its end is the last of the gaps
 
 
@@ -90,7 +84,7 @@ class Messages(Described):
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
         batch, weight, several = Batch(), 0, 0
         for frames in self.frames(stream.read):
-            batch.damage += [Damage(*gap) for gap in frames.gaps if gap.reason]
+            batch.damage += [gap for gap in frames.gaps if gap.reason]
             for begin, end in frames.spans:
                 message = frames.window[begin:end]
                 try:
@@ -113,7 +107,7 @@ class Messages(Described):
 
     def encoded(self, datum: Datum) -> tuple[int, Mapping[str, Any], bytes]:
         reftime, content = self._read_alone(datum.data)
-        self.check_given(datum, reftime, content)
+        self.check_given(datum, reftime, content.all)
         return reftime, content.metadata, datum.data
 
     def is_readable(self, file: SegmentFile) -> bool:
@@ -132,7 +126,7 @@ class Messages(Described):
                     found.missing = 1  # what is left of an interrupted append, or somebody has cut the file off
                     continue
                 else:
-                    found.damage.append(Damage(*gap))
+                    found.damage.append(gap)
                     last = max(last, gap.offset + gap.size)
             for begin, end in frames.spans:
                 offset, last = frames.offset + begin, max(last, frames.offset + end)
@@ -154,7 +148,7 @@ class Messages(Described):
         if not end.size and not self.is_empty(file) and not self.is_readable(file):
             raise SegmentCorrupt(f"nothing in it is of the format {self.name}", hint=MOVE)
         last = end.size
-        torn: Gap | None = None
+        torn: Damage | None = None
         for frames in self.frames(FileStream(file, end.size).read):
             for gap in frames.gaps:
                 after = end.size + gap.offset + gap.size
@@ -256,14 +250,14 @@ class _OpenGap:
         if len(self._head) <= _LOOKED_AT:
             self._head += content[: _LOOKED_AT + 1]
 
-    def closed(self, end: int, limit: int) -> Gap:
+    def closed(self, end: int, limit: int) -> Damage:
         reason = ""
         if self.claimed:
             reason = f"no message, or one of {self.claimed} bytes: more than max_datum_size, {limit}"
         elif not self._is_blank:
             words = _BLANKS.sub(b" ", self._head.strip(_BLANK) + b" ")
             reason = "" if self.size <= _LOOKED_AT and _HEADING.fullmatch(words) else "no message"
-        gap = Gap(end - self.size, self.size, reason)
+        gap = Damage(end - self.size, self.size, reason)
         self._start()
         return gap
 

@@ -14,14 +14,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from ondisk.datum import FieldType, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded, shown
 from ondisk.formats import hdf5
 from ondisk.formats.blob import WholeFile
-from ondisk.formats.described import Content, pairs, positions
+from ondisk.formats.described import Content, pairs, positions, time_of
 from ondisk.formats.hdf5 import Group
 
 _TIME = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2}) ([0-9]{2})([0-9]{2})([0-9]{2})?", re.ASCII)
@@ -214,10 +213,7 @@ def _parsed(value: float | str) -> float | None:
 def _time(group: Group, date: str, time: str) -> int:
     text = f"{_text(group, date)} {_text(group, time)}"
     matched = _TIME.fullmatch(text)
-    try:
-        if matched is None:
-            raise ValueError
-        year, month, day, hour, minute, second = (int(part or 0) for part in matched.groups())
-        return microseconds(datetime(year, month, day, hour, minute, second, tzinfo=UTC))
-    except ValueError:
-        raise InvalidInput(f"{date} and {time}, {shown(text)}, are not a time") from None
+    if matched is None:
+        raise InvalidInput(f"{date} and {time}, {shown(text)}, are not a time")
+    year, month, day, hour, minute, second = (int(part or 0) for part in matched.groups())
+    return microseconds(time_of(year, month, day, hour, minute, second))

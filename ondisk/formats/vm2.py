@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, from_microseconds, microseconds
-from ondisk.errors import FrameCorrupt, InvalidInput, shown
+from ondisk.errors import FrameCorrupt, InvalidInput
 from ondisk.formats.base import Batch, Kept
 from ondisk.formats.described import HasItems
 from ondisk.formats.lines import LineFormat, why_not_text
@@ -142,13 +142,7 @@ class Vm2(HasItems, LineFormat):
 
     def write_line(self, datum: Datum) -> tuple[Mapping[str, Any], bytes]:
         reftime, metadata = self.read_line(datum.data)
-        for name, value in datum.metadata.items():
-            if name not in metadata:
-                raise InvalidInput(f"vm2 cannot store the metadata {shown(name)}, only area and product")
-            if value != metadata[name]:
-                raise InvalidInput(f"{name} is {shown(value)}, but {shown(metadata[name])} in the line")
-        if microseconds(datum.reftime) != reftime:
-            raise InvalidInput(f"reftime is {datum.reftime.isoformat()}, but another time in the line")
+        self.check_given(datum, reftime, metadata)
         return metadata, datum.data
 
     def read_line(self, line: Any) -> tuple[int, Mapping[str, Any]]:

@@ -266,12 +266,11 @@ class Consumer:
         """Return the next data; None if there are no more now."""
         limit = self._batch_size
         while (taken := self._taken(limit)) is not None:
-            try:
-                data = self._read(taken)
-            except _DamagedError as damaged:
+            data, error = self._read(taken)
+            if error is not None:
                 self._order = Order(self._access, self._at)
-                if not (limit := damaged.whole):
-                    raise damaged.error from None
+                if not (limit := len(data)):
+                    raise error
                 continue
             self._at = taken.end
             if data:
@@ -286,7 +285,8 @@ class Consumer:
             self._order = Order(self._access, self._at)  # after a fix, iterating goes on here
             raise
 
-    def _read(self, taken: Taken) -> list[Datum]:
+    def _read(self, taken: Taken) -> tuple[list[Datum], OndiskError | None]:
+        """Return data, and the error if they are only those before some that cannot be read."""
         data: list[Datum] = []
         opened = self._access.current()
         try:
@@ -294,17 +294,8 @@ class Consumer:
                 for some in opened.reader.with_data(snapshot, [*taken.rows]) if taken.rows else ():
                     data += some
         except OndiskError as error:
-            raise _DamagedError(len(data), error) from error
-        return data
-
-
-class _DamagedError(Exception):
-    """Data cannot be read; those before them can."""
-
-    def __init__(self, whole: int, error: OndiskError) -> None:
-        super().__init__(whole)
-        self.whole = whole
-        self.error = error
+            return data, error
+        return data, None
 
 
 def _begun(access: Access) -> State:

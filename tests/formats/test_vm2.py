@@ -130,8 +130,8 @@ def test_metadata_that_agree_with_the_line_are_taken():
 @pytest.mark.parametrize(
     ("datum", "reason"),
     [
-        (Datum(T, {"area": "VM2,2"}, LINE), "area is 'VM2,2', but 'VM2,1' in the line"),
-        (Datum(T, {"station": 1}, LINE), "cannot store the metadata 'station'"),
+        (Datum(T, {"area": "VM2,2"}, LINE), "area is 'VM2,2', but 'VM2,1' in the data"),
+        (Datum(T, {"station": 1}, LINE), "do not have the metadata 'station'"),
         (Datum(T.replace(microsecond=1), {}, LINE), "reftime is 2007-07-08T13:00:00.000001+00:00"),
         (Datum(T.replace(hour=14), {}, LINE), "reftime is"),
     ],

@@ -23,17 +23,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, microseconds
 from ondisk.errors import InvalidInput
+from ondisk.formats import described
 from ondisk.formats.base import Kept
 from ondisk.formats.bufr.program import Program, Undecodable, Value, Wanted, make, run
 from ondisk.formats.bufr.tables import Tables, descriptor
-from ondisk.formats.described import Content, not_a_time, pairs
+from ondisk.formats.described import Content, pairs
 from ondisk.formats.messages import MANY, Messages
 
 Time: TypeAlias = tuple[int, int, int, int, int, int]
@@ -380,11 +381,9 @@ def time_of(values: Mapping[int, Any]) -> Time | None:
 
 def moment(time: Time) -> datetime:
     """Return a time as a report says it; 24:00 is the beginning of the next day; or raise InvalidInput."""
-    is_next = time[3:] == (24, 0, 0)
-    try:
-        return datetime(*time[:3], *((0, 0, 0) if is_next else time[3:]), tzinfo=UTC) + timedelta(days=is_next)
-    except (ValueError, OverflowError):
-        raise not_a_time(time) from None
+    if time[3:] == (24, 0, 0):
+        return earlier(described.time_of(*time[:3], 0, 0, 0), -24 * 3600)
+    return described.time_of(*time)
 
 
 def earlier(time: datetime, seconds: int) -> datetime:
@@ -392,7 +391,7 @@ def earlier(time: datetime, seconds: int) -> datetime:
     try:
         return time - timedelta(seconds=seconds)
     except OverflowError:
-        raise InvalidInput(f"it is a forecast of {seconds} seconds for {time:%Y-%m-%d}") from None
+        raise InvalidInput(f"its time, {seconds} seconds before {time:%Y-%m-%d}, is not a time") from None
 
 
 def _duration(seconds: int) -> str:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from ondisk import items
@@ -24,7 +23,7 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, microseconds
 from ondisk.errors import InvalidInput
 from ondisk.formats.base import Kept
-from ondisk.formats.described import Content, not_a_time
+from ondisk.formats.described import Content, time_of
 from ondisk.formats.grib import edition1, edition2
 from ondisk.formats.messages import MANY, Messages
 
@@ -69,17 +68,12 @@ class Grib(Messages):
             edition: Any = edition1 if message[7] == 1 else edition2
             parts = edition.sections(message)
             key, time = edition.key_and_time(parts)
-            reftime = self._times.get(time) or self._reftime(time, edition.date_of(time))
+            reftime = self._times.get(time)
+            if reftime is None:
+                reftime = self._times.keep(time, microseconds(time_of(*edition.date_of(time))))
             return reftime, self._contents.get(key) or self._kept(key, edition.read(parts))
         except (IndexError, struct.error):
             raise InvalidInput("a section is too short") from None
-
-    def _reftime(self, time: bytes, date: tuple[int, int, int, int, int, int]) -> int:
-        try:
-            reftime = microseconds(datetime(*date, tzinfo=UTC))
-        except ValueError:
-            raise not_a_time(date) from None
-        return self._times.keep(time, reftime)
 
     def _kept(self, key: bytes, values: dict[str, Any]) -> Content:
         if "timerange" in values:
