@@ -14,25 +14,27 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, create_files, filter_of
+from ondisk.dataset.segment_layout import Remark
 from ondisk.errors import DatasetExists, InvalidInput, NotFound, OndiskError, SegmentCorrupt, command
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import find
 from ondisk.formats.diskqueue.drafts import header_of
 from ondisk.formats.diskqueue.edges import has_json
 from ondisk.formats.diskqueue.header import MAX_SIZE, VERSION, Header
+from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.maintenance.diagnosis import Circumstances, diagnose
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.observe import look_at, scan
 from ondisk.maintenance.promised import tried
 from ondisk.maintenance.states import Diagnosis, Report
-from ondisk.queue.layout import QueueLayout, astray, followed, wrong_when_read
-from ondisk.queue.position import beats_name, believed, newer_than
+from ondisk.queue.layout import QueueLayout, astray, followed
+from ondisk.queue.position import beats_name, believed, misplaced_in, newer_than
 from ondisk.segments.facts import located
 from ondisk.step import in_order
 
@@ -179,6 +181,8 @@ def _planned(directory: Directory, config: DatasetConfig) -> Report:
         wrong = [*astray(directory)]
         if not wrong and consumer is not None:
             wrong += [followed(directory, again) for again in newer_than(directory, consumer)[:1]]
-        read = {each.segment for each in report if each.action == "rescan"}
-        report.add(map(Diagnosis.of, wrong or wrong_when_read(directory, format, read)))
+        if not wrong and consumer is not None:
+            problem = misplaced_in(directory, cast("Seg", format), consumer)
+            wrong += [] if problem is None else [Remark(NAME, (problem,))]
+        report.add(map(Diagnosis.of, wrong))
     return report

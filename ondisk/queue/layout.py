@@ -6,7 +6,7 @@ The other program is the Beat, which writes them, or their consumer, which says 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.segment_layout import Layout, Remark, Roll, Usage
@@ -14,7 +14,6 @@ from ondisk.datum import from_microseconds
 from ondisk.errors import StateError, command
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
-from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import NAME, State
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.queue import position as positions
@@ -192,18 +191,6 @@ def astray(directory: Directory) -> Iterator[Remark]:
 def followed(directory: Directory, again: int) -> Remark:
     """Return the remark if Beats has begun again, see `begun_again`."""
     return Remark(NAME, (f"{positions.outdated(directory, again)}: the consumer would pass what is in it",))
-
-
-def wrong_when_read(directory: Directory, format: Format, read: Collection[str]) -> Iterator[Remark]:
-    """Yield a remark if the position cannot be right in a segment that would be read, and that the index does not know.
-
-    Cost: reads that segment up to the position.
-    """
-    at = position(directory)
-    if at is None or f"{at.segment}.seg" not in read:
-        return
-    if (problem := positions.misplaced_in(directory, cast("Seg", format), at)) is not None:
-        yield Remark(NAME, (problem,))
 
 
 def _moved(at: State | None) -> Iterator[Remark]:
