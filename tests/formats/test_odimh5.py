@@ -107,7 +107,7 @@ def test_what_a_file_lacks_is_left_out():
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (volume(date="20261320"), "date and time, '20261320 060000', are not a time"),
+        (volume(date="20261320"), "its time, 2026-13-20 06:00:00, is not a time"),
         (volume(source="RAD:a:b"), "'a:b' cannot be part of an item: it has one of the characters , : = \""),
         (volume(source=5), "the attribute source is not a text"),
         (volume()[:3000], "it cannot be read as HDF5: "),
