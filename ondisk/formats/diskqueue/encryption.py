@@ -87,9 +87,6 @@ class Stream:
         self._first = int.from_bytes(iv, "big")
         self._begin = begin
 
-    def __repr__(self) -> str:
-        return f"Stream(begin={self._begin})"
-
     def seal(self, position: int, content: bytes) -> bytes:
         """Return bytes XOR the keystream at their position."""
         if position < self._begin:
@@ -125,9 +122,6 @@ class Frames:
         self._begin = begin
         self._ciphers: dict[int, AESGCM] = {}
         self._proven: set[int] = set()
-
-    def __repr__(self) -> str:
-        return f"Frames(begin={self._begin})"
 
     def seal(self, position: int, content: bytes) -> bytes:
         """Return sealable frames, sealed with the newest key; before the first frame, the header with its digest."""

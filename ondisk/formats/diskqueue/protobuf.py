@@ -86,22 +86,17 @@ def _messages() -> _Messages:
     _describe(file.message_type.add(name="Timestamp"), {"seconds": (1, 3), "nanos": (2, 5)})
     for name, texts in _ADDRESS.items():
         _describe(file.message_type.add(name=name), {text: (number, 9) for number, text in enumerate(texts, 1)})
-    for layout, kinds in (("Early", _EARLY), ("Later", _LATER)):
+    for layout, kinds, data_stream, other in (("Early", _EARLY, 4, 3), ("Later", _LATER, 3, 6)):
         _describe_struct(file.message_type.add(name=layout), kinds)
-    common: dict[str, tuple[int, int | str]] = {"timestamp": (1, "Timestamp"), "source": (2, "source")}
-    early: dict[str, tuple[int, int | str]]
-    later: dict[str, tuple[int, int | str]]
-    early = {"data_stream": (4, "data_stream"), "metadata": (5, "Early"), "fields": (6, "Early"), "other": (3, 12)}
-    later = {"data_stream": (3, "data_stream"), "metadata": (4, "Later"), "fields": (5, "Later"), "other": (6, 12)}
-    _describe(file.message_type.add(name="EarlyEvent"), {**common, **early})
-    _describe(file.message_type.add(name="Event"), {**common, **later})
+        fields: dict[str, tuple[int, int | str]] = {"timestamp": (1, "Timestamp"), "source": (2, "source")}
+        fields |= {"data_stream": (data_stream, "data_stream"), "other": (other, 12)}
+        fields |= {"metadata": (data_stream + 1, layout), "fields": (data_stream + 2, layout)}
+        _describe(file.message_type.add(name=f"{layout}Event"), fields)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    early_event, later_event = (
-        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"ondisk.{name}"))
-        for name in ("EarlyEvent", "Event")
-    )
-    return _Messages(early_event, later_event, message.DecodeError)
+    found = [pool.FindMessageTypeByName(f"ondisk.{layout}Event") for layout in ("Early", "Later")]
+    early, later = map(message_factory.GetMessageClass, found)
+    return _Messages(early, later, message.DecodeError)
 
 
 def _describe(described: DescriptorProto, fields: Mapping[str, tuple[int, int | str]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import struct
 from pathlib import Path
 from zlib import crc32
@@ -291,8 +292,8 @@ def test_a_sealed_event_in_a_plain_segment_is_refused():
 
 
 def test_no_representation_shows_a_secret():
-    assert repr(frames_of()) == f"Frames(begin={BEGIN})"
-    assert repr(Stream(SHORT, bytes(16), 28)) == "Stream(begin=28)"
+    for each in (frames_of(), Stream(SHORT, bytes(16), 28)):
+        assert re.fullmatch(r"<[\w.]+ object at 0x[0-9a-f]+>", repr(each))
 
 
 def test_frames_that_are_not_authentic_are_reported_from_those_of_a_wrong_key():
