@@ -65,6 +65,7 @@ Segments: TypeAlias = Literal["concat", "dir"]
 UnknownSegments: TypeAlias = Literal["keep", "delete"]
 
 _DEFAULT_FORMAT = "seg"
+_READ_SIZE = 128 * 1024 * 1024  # bytes of a datum that is stored, or more if `max_datum_size` is, and its default
 
 
 class ConfigDict(TypedDict, total=False):
@@ -138,7 +139,7 @@ class _Values(NamedTuple):
     index: tuple[str, ...] = ()  # type: ignore[assignment]  # not the method of tuples
     replace: Replace = "no"
     version_field: str | None = None
-    max_datum_size: int = 128 * 1024 * 1024
+    max_datum_size: int = _READ_SIZE
     max_depth: int = 64
     lock_timeout: float = 60.0
     segment_size: int | None = None
@@ -196,6 +197,10 @@ class DatasetConfig(_Values):
         config = super()._make(values.values())
         _check(config, source)
         return config
+
+    def of_stored(self) -> DatasetConfig:
+        """Return the configuration to read stored data with: they may be longer than `max_datum_size` is now."""
+        return self._replace(max_datum_size=max(self.max_datum_size, _READ_SIZE))
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> DatasetConfig:

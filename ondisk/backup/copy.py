@@ -64,7 +64,7 @@ class SegmentCopies:
         self._away = {each.name for each in away_in(snapshot)}  # of these, the copies of earlier points suffice
         self._directory, config = opened.index.directory, opened.index.config
         # Of its own: a file that is removed stays readable for who has it open, and this would hide that it is missing.
-        self._reader = DatasetReader(self._directory, config)
+        self._reader = DatasetReader(self._directory, config.of_stored())
         self._format = cache(lambda name: find(name)(config))
         self.copied = self.bytes = 0
         self.problems: list[Problem] = []

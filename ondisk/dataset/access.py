@@ -126,7 +126,7 @@ class Access:
         self._threads = threading.RLock()
         self._opened: Opened | None = None
         self._usable = _Usable(directory.path)
-        self._formats: dict[str, Format] = {}
+        self._formats: dict[tuple[int, str], Format] = {}
 
     @property
     def path(self) -> Path:
@@ -287,7 +287,7 @@ class Access:
                 index = Index.open(self.directory, self.config, self.connect)
                 if index.missing and self.directory.is_removed:
                     raise removed(self.path)
-                reader = DatasetReader(self.directory, index.config)
+                reader = DatasetReader(self.directory, index.config.of_stored())
                 index.read_metadata = reader.undeclared
                 self._opened = Opened(index, reader)
             return self._opened
@@ -480,9 +480,18 @@ class Access:
         return is_dir(segment.format) if segment is not None else self.format_of(name).is_dir
 
     def format(self, name: str) -> Format:
-        if name not in self._formats:
-            self._formats[name] = find(name)(self.config)
-        return self._formats[name]
+        """Return a format of stored data."""
+        return self._format_with(self.config.of_stored(), name)
+
+    def incoming(self, name: str) -> Format:
+        """Return a format of new data."""
+        return self._format_with(self.config, name)
+
+    def _format_with(self, config: DatasetConfig, name: str) -> Format:
+        key = config.max_datum_size, name
+        if key not in self._formats:
+            self._formats[key] = find(name)(config)
+        return self._formats[key]
 
     def format_of(self, segment: str) -> Format:
         """Return the format of a segment that is not in the index, by its extension; blob if that is unknown."""

@@ -226,7 +226,7 @@ class Dataset(Queryable):
         """
         from ondisk.dataset.append import batches, checked_batch_size, iterated
 
-        format = self._access.format(self.config.format)
+        format = self._access.incoming(self.config.format)
         given = iterated(data, "append takes an iterable of Datum objects")
         return self._append(batches(given, format, checked_batch_size(batch_size)), format, outcomes=outcomes)
 
@@ -309,7 +309,7 @@ class Dataset(Queryable):
         with installed():
             from ondisk.tables import arrow_input
 
-        format = self._access.format(self.config.format)
+        format = self._access.incoming(self.config.format)
         options = TableOptions(time, time_format, tz, ambiguous)
         rows = arrow_input.batches(
             arrow_input.opened(table), self.config, format, options, checked_batch_size(batch_size)
@@ -398,7 +398,7 @@ class Dataset(Queryable):
         from ondisk.dataset.append import refuse_old
         from ondisk.dataset.delete import exchange
 
-        format = self._access.format(self.config.format)
+        format = self._access.incoming(self.config.format)
         batch = format.encode(data)
         refuse_old(batch, self.config)
         if batch.refused:

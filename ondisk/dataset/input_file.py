@@ -60,11 +60,11 @@ def parsed(
         begun = Begun.of(opened, may_be_packed=format is None or (format not in TABLES and _is_text(format)))
         found = format or _recognised(access, begun)
         if found in TABLES:
-            chosen = access.format(access.config.format)
+            chosen = access.incoming(access.config.format)
             yield chosen, _rows(opened, access.config, chosen, options, batch_size)
             return
         stream = begun.plain() if _is_text(found) else begun.stream
-        chosen = access.format(access.config.format if found == CSV else found)
+        chosen = access.incoming(access.config.format if found == CSV else found)
         batches = batches_of(access.config, chosen, stream, found, begun.path, batch_size, options)
         yield chosen, and_damage(batches, stream)
 

@@ -18,14 +18,15 @@ import os
 import resource
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import islice
-from operator import itemgetter
+from operator import itemgetter, or_
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
+from ondisk.dataset.away import unknown_in
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.groups import check as check_groups
 from ondisk.dataset.groups import joined as joined_groups
@@ -301,7 +302,8 @@ def _span(access: Access) -> Interval:
     if access.needs_check():
         return ALWAYS
     with access.current().index.snapshot() as snapshot:
-        return segment_rows.span(snapshot) or NOTHING
+        known, unknown = segment_rows.span(snapshot) or NOTHING, [each.identity for each in unknown_in(snapshot)]
+        return reduce(or_, (Interval(each.begin, each.end) for each in unknown if each), known)
 
 
 def differing_types(configs: Mapping[str, DatasetConfig]) -> dict[str, str]:

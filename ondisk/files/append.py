@@ -133,7 +133,7 @@ def append(
         raise InvalidInput(f"paths must be a list of files, not {shown(paths)}", hint=f"Write [{shown(paths)}].")
     describe = Describe(time, fields or {}, tz, dataset.config.fields)
     reading = _Reading(dataset, describe, checked_batch_size(batch_size), progress)
-    format = dataset._access.format(FORMAT)
+    format = dataset._access.incoming(FORMAT)
     try:
         result = dataset._append(reading.batches((os.fspath(path) for path in paths), format), format)
     except OndiskError as error:

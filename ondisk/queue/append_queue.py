@@ -182,7 +182,7 @@ class _Source:
 
     @property
     def format(self) -> Seg:
-        return cast("Seg", self.access.format("seg"))
+        return cast("Seg", self.access.incoming("seg"))
 
     def begin(self, numbers: list[int], remarks: list[str], at: State | None, *, from_start: bool) -> dict[int, Place]:
         """Return the places with which the first import begins, at least one; what is before them counts as read."""

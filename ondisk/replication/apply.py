@@ -122,7 +122,7 @@ class _Change:
     def _store(self, group: Group) -> None:
         """Store the new data of one format, and list those that cannot be stored."""
         access, transaction, done = self.access, self.transaction, self.done
-        format = access.format(group.format)
+        format = access.incoming(group.format)
         if format.is_dir != (len(group.beside) > 0):
             hint = "Compare the versions of ondisk on both sides."
             raise IntegrityError(f"the source does not send data of {group.format} as they are stored", hint=hint)

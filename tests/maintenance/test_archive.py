@@ -809,6 +809,8 @@ def test_who_needs_all_data_waits_for_what_an_index_has_lost_while_it_was_away(m
         for act in (again.changes, partial(again.backup, tmp_path / "backup", create=True)):
             with pytest.raises(NeedsCheck, match=r"the 16 data in \.archive/tape/ are not in the index"):
                 act()
+        with ondisk.merged([again.path]) as merged, pytest.raises(ArchiveOffline if offline else SegmentMissing):
+            [*merged.query("reftime: =2026-11-20")]
         with suppress(FileNotFoundError):
             (again.path / ".archive/tape").rmdir()
         aside.rename(again.path / ".archive/tape")

@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ import pytest
 from concurrency import workers
 from concurrency.conftest import Start
 from concurrency.test_readers import mounted_read_only
-from worlds import KINDS, START, A, B, Kind, World, rot
+from worlds import KINDS, START, A, B, Kind, World, change_config, content, lose_index, rot
 
 import ondisk
 import ondisk.index.tables
+from ondisk.datum import Datum
 from ondisk.index import INDEX
 from ondisk.maintenance.states import Report, State
 
@@ -336,3 +338,22 @@ def test_a_digit_that_has_rotten_is_found_by_an_accurate_check(create: Callable[
     (found,) = dataset.check(accurate=True)
     assert found.state == State.CORRUPTED
     assert "do not have their checksum" in found.reasons[0]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "seg", "vm2"])
+def test_stored_data_are_read_although_new_ones_may_not_be_so_long(tmp_path: Path, format: str) -> None:
+    path, config = tmp_path / "dataset", {"format": format, "step": "daily", "unique": ["reftime"]}
+    long = b"20261120%02d00,1,2,3.5,,,000000000" if format == "vm2" else {"text": "x" * 5000}
+    reftimes = [datetime(2026, 11, 20, hour, tzinfo=UTC) for hour in range(4)]
+    given = [Datum(each, {}, long % each.hour if isinstance(long, bytes) else long) for each in reftimes]
+    with ondisk.create(path, config) as dataset:
+        dataset.append(given)
+        before = content(dataset)
+    change_config(path, "step = ", "max_datum_size = 10\nstep = ")
+    with ondisk.open(path) as dataset:
+        assert dataset.append(Datum(each.reftime + timedelta(minutes=1), {}, each.data) for each in given).refused == 4
+        assert dataset.check(accurate=True).is_clean
+    lose_index(path)
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        assert content(dataset) == before
