@@ -13,14 +13,17 @@ from ondisk.dataset.batch_writer import BatchWriter, ByTime, DataWriter, Destina
 from ondisk.dataset.segment_layout import layout_of
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput, shown
-from ondisk.filesystem import Directory
+from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.formats.base import BATCH_BYTES
+from ondisk.index import Segment
 from ondisk.index.changes import present
 from ondisk.index.import_log import Mark
 from ondisk.index.precedence import FIRST, Precedence
 from ondisk.index.transaction import Transaction
-from ondisk.segment import Damage
+from ondisk.segment import Damage, is_loss
+from ondisk.segments.facts import add_to_checksum, checksum_of, facts_of
+from ondisk.segments.generations import hidden
 from ondisk.step import days_ago
 
 _T = TypeVar("_T")
@@ -261,7 +264,10 @@ def insert(
     stored, refused = Stored(imported=transaction.insert(columns)), dict[int, str]()
     if stored.imported < len(payloads):
         rows = [*zip(*columns, strict=True)]
-        kept = _settle(rows, precedence or Precedence.of(config), transaction, stored)
+        if precedence is None:
+            precedence = Precedence.of(config)
+            stored.replaced = _mend(rows, payloads, format, directory, transaction, destinations)
+        kept = _settle(rows, precedence, transaction, stored)
         refused = _refusals(rows, stored.duplicates, transaction, away) if away else {}
         payloads, seqs = [payloads[place] for place in kept], [seqs[place] for place in kept]
         beside = [beside[place] for place in kept if beside]
@@ -294,16 +300,88 @@ def _refuse(batch: Batch, stored: Stored, reasons: dict[int, str]) -> None:
         batch.refuse(reasons)
 
 
+def _mend(
+    rows: list[tuple[Any, ...]],
+    payloads: list[bytes],
+    format: Format,
+    directory: Directory,
+    transaction: Transaction,
+    destinations: Destinations,
+) -> set[int]:
+    """Write data back that are damaged in the segments of a batch; return their positions."""
+    segments = {each.segment.id: each.segment for each, _ in destinations.runs}
+    damaged = transaction.damaged(segments)
+    into = format, directory, transaction
+    return {
+        place for id, damage in damaged.items() for place in _write_back(segments[id], damage, rows, payloads, *into)
+    }
+
+
+def _write_back(
+    segment: Segment,
+    damage: str,
+    rows: Sequence[tuple[Any, ...]],
+    payloads: Sequence[bytes],
+    format: Format,
+    directory: Directory,
+    transaction: Transaction,
+) -> set[int]:
+    """Write original bytes over those of damaged data, if they make all of the segment what it was.
+
+    The index has a checksum of all bytes of a segment, not one of each datum. So if several data are damaged, one
+    append must bring them all. Return the positions of those that were damaged; none if nothing was written.
+
+    Durability: writes and syncs the bytes; the caller's commit removes the note of the damage. A crash between the two
+        leaves a touched file, which the next fix reads.
+    Locks: the caller must hold the writers' lock.
+    Cost: looks each row up, and reads the segment once.
+    """
+    facts = segment.facts
+    if facts.checksum is None or format.is_dir or segment.end.compressed:
+        return set()
+    file = directory.open_to_read(segment.name)
+    if format.sealer(file, segment.name) is not None:
+        return set()
+    damaged: dict[int, tuple[int, bytes]] = {}  # by offset
+    for place, row in enumerate(rows):
+        known = transaction.duplicate_of(row) if row[2] == segment.id else None
+        # Equal but for number and offset.
+        if known is not None and known[0] != row[0] and (*known[1:3], *known[4:]) == (*row[1:3], *row[4:]):
+            end = segment.end._replace(size=known[3], length=known[3])
+            original = format.lay([payloads[place]], end).content
+            if file.read(known[3], len(original)) != original:
+                damaged[known[3]] = place, original
+    pieces = [(offset, original) for offset, (_, original) in sorted(damaged.items())]
+    if not pieces or _checksum_with(pieces, file, segment.end.size, format.mutable) != facts.checksum:
+        return set()
+    directory.separate(segment.name, hidden(segment.name, transaction.take_generation()))
+    with directory.open_to_write(segment.name) as writable:
+        for offset, original in pieces:
+            writable.write(offset, original)
+        writable.sync()
+        found = facts_of(writable.stat(), facts.tail, facts.checksum)
+    transaction.note_check(segment, damage if is_loss(damage) else None, found)
+    return {place for place, _ in damaged.values()}
+
+
+def _checksum_with(pieces: list[tuple[int, bytes]], file: ReadableFile, size: int, mutable: range) -> int:
+    checksum = position = 0
+    for offset, content in pieces:
+        checksum = checksum_of(file, offset, mutable, position, checksum)
+        checksum, position = add_to_checksum(content, offset, mutable, checksum), offset + len(content)
+    return checksum_of(file, size, mutable, position, checksum)
+
+
 def _settle(rows: list[tuple[Any, ...]], precedence: Precedence, transaction: Transaction, stored: Stored) -> list[int]:
     """Let rows that were not inserted replace those that they duplicate, or be skipped; add them to `stored`.
 
-    Return the positions of the rows that are now in the index.
+    Data in `stored.replaced` were written back before. Return the positions of the rows that are now in the index.
     """
     seqs = [row[0] for row in rows]
     batch = {*seqs}
     inserted = present(transaction, seqs)
     for place, row in enumerate(rows):
-        if row[0] in inserted:
+        if row[0] in inserted or place in stored.replaced:
             continue
         if precedence == FIRST or precedence.keeps(held := transaction.held_by(row), row):
             stored.duplicates.add(place)

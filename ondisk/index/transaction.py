@@ -434,6 +434,11 @@ class Transaction(AtomicChange):
         """Remove all blocks of a segment."""
         self._execute("DELETE FROM block WHERE segment = ?", (segment.id,))
 
+    def damaged(self, ids: Iterable[int]) -> dict[int, str]:
+        """Return the damage that checks have noted of some segments: id of the segment → what is wrong with it."""
+        sql = "SELECT id, checked FROM segment WHERE checked IS NOT NULL AND id IN (SELECT value FROM json_each(?))"
+        return dict(self._rows(sql, (json.dumps([*ids]),)))
+
     def note_check(self, segment: Segment, damage: str | None, facts: Facts | None = None) -> None:
         """Note that the data of a segment were checked now, and the damage found; None for no damage.
 
