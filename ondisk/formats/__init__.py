@@ -47,13 +47,15 @@ which reads the data again. Otherwise old and new data would differ silently, al
 """
 
 _OF_SEGMENTS = {"nc": "netcdf"}  # the formats whose segments do not have their names
+# How files of one format can be read, if they must not be read as they look like.
+_VARIANTS = {"seg-draft": ("ondisk.formats.diskqueue.seg", "SegDraft")}
 _GROUP = "ondisk.formats"
 
 
 def find(name: str, where: str = "") -> type[Format]:
     """Return the format of this name; raise ConfigError, which begins with `where`, if it cannot be imported."""
-    if name in _BUILT_IN:
-        module, attribute = _BUILT_IN[name]
+    if name in _BUILT_IN or name in _VARIANTS:
+        module, attribute = {**_BUILT_IN, **_VARIANTS}[name]
         built_in: type[Format] = getattr(import_module(module), attribute)
         return built_in
     others = _others(tuple(sys.path))

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import lz4.block  # type: ignore[import-untyped]
 
+from ondisk import frame
 from ondisk.errors import AuthenticationFailed, ConfigError, InvalidInput, KeyMissing, SegmentCorrupt
 from ondisk.formats.diskqueue import blocks, encryption
 from ondisk.formats.diskqueue.cbor_payload import FIRST_KEY
@@ -26,6 +28,9 @@ from ondisk.formats.diskqueue.header import LZ4, Header
 
 _RATIO = 10  # Beats allocates so many times the bytes of a compressed event
 _HIGHEST_RATIO = 256  # of LZ4
+_LITERALS, _MORE = 0xF0, 255  # a run of 15 literals or more, and a byte that says that its length goes on
+
+Compression = Literal["none", "block", "stream"]
 
 
 def header_of(head: bytes, read: Callable[[int, int], bytes], *, max_size: int) -> Header:
@@ -72,3 +77,28 @@ def _event(payload: bytes | memoryview, max_size: int) -> bytes | memoryview:
             size *= 4
         else:
             return event
+
+
+def write(
+    payloads: Sequence[bytes], key: bytes, *, version: Literal[2, 3] = 2, compression: Compression = "none"
+) -> bytes:
+    """Return a segment of a draft, as its Beats would read it: for tests, and for a Beat that was built from a draft.
+
+    `compression` is of version 2 "none", or "block": each event alone; of version 3 "block", or "stream": all frames.
+    """
+    if compression not in {2: ("none", "block"), 3: ("block", "stream")}[version]:
+        raise InvalidInput(f'the draft of version {version} has no compression "{compression}"')
+    header = Header(version, draft=True, iv=encryption.new_iv())
+    frames = frame.encode([*map(_block, payloads)] if compression == "block" else payloads)
+    if compression == "stream":
+        frames = [blocks.FRAME_HEADER, *(block.stored for block in blocks.pack(frames, 0)), blocks.END_MARK]
+    return header.pack() + encryption.Stream(key, header.iv, header.size).seal(header.size, b"".join(frames))
+
+
+def _block(event: bytes) -> bytes:
+    """Return an event as an LZ4 block that Beats can decompress: at most to ten times its size."""
+    compressed: bytes = lz4.block.compress(event, store_size=False)
+    if _RATIO * len(compressed) >= len(event):
+        return compressed
+    more, rest = divmod(len(event) - 15, _MORE)  # such an event is long: all of it is one run of literals
+    return bytes((_LITERALS, *(_MORE,) * more, rest)) + event

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from ondisk import frame
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, MICROSECOND, Datum
-from ondisk.errors import RESTORE, FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
+from ondisk.errors import RESTORE, ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats.base import (
     BATCH_BYTES,
     MOVE,
@@ -108,13 +108,16 @@ class Seg(Format, JoinsParts):
             head += read_fully(stream, min(position + size, edges.SEARCHED) - len(head))
             return head[position : position + size]
 
-        found = drafts.header_of(head, read, max_size=self.config.max_datum_size)
+        found = self._header_in(head, read)
         rest = Chained(head[found.size :], stream)
         plain, opener = encryption.decrypted(rest, found, max_size=self.config.max_datum_size)
         if found.draft:
             begin = read_fully(plain, blocks.BEGIN_SIZE)
             found, plain = drafts.with_stream(found, begin), Chained(begin, plain)
         return self.frames_at(plain, found, found.logical_size, opener)
+
+    def _header_in(self, head: bytes, read: Callable[[int, int], bytes]) -> header.Header:
+        return drafts.header_of(head, read, max_size=self.config.max_datum_size)
 
     def frames_at(
         self, stream: Readable, found: header.Header, offset: int, opener: encryption.Frames | None = None
@@ -125,15 +128,15 @@ class Seg(Format, JoinsParts):
 
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         """Yield the frames of a segment; damage is skipped if the beginning of the next frame is known."""
-        limit, most = self.config.max_datum_size, BATCH_BYTES + self.config.max_datum_size
         try:
-            head = drafts.header_of(file.read(0, header.MAX_SIZE), file.read, max_size=limit)
+            head = self._header_in(file.read(0, header.MAX_SIZE), file.read)
         except (InvalidInput, SegmentCorrupt) as error:
             yield ScanResult(damage=[Damage(0, file.size(), error.message)])
             return
         if head.version == 0 and not edges.has_json(file):
             yield ScanResult(damage=[Damage(0, file.size(), edges.NO_JSON)])
             return
+        limit, most = self.config.max_datum_size, BATCH_BYTES + self.config.max_datum_size
         file, opener = encryption.opened(file, head, max_size=limit)
         head = drafts.with_stream(head, file.read(head.size, blocks.BEGIN_SIZE))
         stream, size = FileStream(file, head.size), head.size
@@ -182,8 +185,7 @@ class Seg(Format, JoinsParts):
         if super().is_readable(file):
             return True
         try:
-            head = file.read(0, header.MAX_SIZE)
-            return drafts.header_of(head, file.read, max_size=self.config.max_datum_size).draft
+            return self._header_in(file.read(0, header.MAX_SIZE), file.read).draft
         except (InvalidInput, SegmentCorrupt):
             return False
 
@@ -468,6 +470,18 @@ class Seg(Format, JoinsParts):
             return payload.decode_one(frame.decode(stored), max_depth=MAX_DEPTH)
         except (FrameCorrupt, InvalidInput) as error:
             raise _corrupt(error) from None
+
+
+class SegDraft(Seg):
+    """Reads segments of version 2 as the draft of that version, whatever their bytes look like."""
+
+    def __init__(self, config: DatasetConfig) -> None:
+        super().__init__(config)
+        if config.format != self.name and config.format == "seg-draft":
+            raise ConfigError("a dataset cannot have the format seg-draft", hint='Write format = "seg".')
+
+    def _header_in(self, head: bytes, read: Callable[[int, int], bytes]) -> header.Header:
+        return header.Header.parse(head, draft=True)
 
 
 def _framed(payloads: Sequence[bytes], chosen: header.Header) -> list[bytes]:

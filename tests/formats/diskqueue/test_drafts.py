@@ -19,9 +19,9 @@ from kit import same
 import ondisk
 from ondisk import Datum, frame, keys
 from ondisk.config import DatasetConfig
-from ondisk.errors import InvalidInput, OndiskError
+from ondisk.errors import ConfigError, InvalidInput, OndiskError
 from ondisk.formats import find
-from ondisk.formats.diskqueue import blocks, encryption, payload
+from ondisk.formats.diskqueue import drafts, encryption, payload
 from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.keys import Key, KeyRing
@@ -43,24 +43,12 @@ def _key():
 
 
 def written(version, compression, events=EVENTS):
-    """Return a segment of a draft; in a `block` is each event alone, in a `stream` are all frames."""
-    payloads = segments.encode(events)
-    if compression == "block":
-        payloads = [lz4.block.compress(each, store_size=False) for each in payloads]
-    frames = frame.encode(payloads)
-    if compression == "stream":
-        frames = [blocks.FRAME_HEADER, *(block.stored for block in blocks.pack(frames, 0)), blocks.END_MARK]
-    return sealed(version, encryption.new_iv(), b"".join(frames))
+    return drafts.write(segments.encode(events), KEY, version=version, compression=compression)
 
 
-def sealed(version, iv, plain):
-    header = Header(version, draft=True, iv=iv)
-    return header.pack() + encryption.Stream(KEY, header.iv, header.size).seal(header.size, plain)
-
-
-def read(content):
+def read(content, format=SEG):
     """Return the events in a file, and whether something in it was damaged."""
-    batch = parsed(SEG, content)
+    batch = parsed(format, content)
     assert not batch.refused
     return payload.decode(frame.decode_many(batch.payloads)).one_by_one(), bool(batch.damage)
 
@@ -83,9 +71,42 @@ def test_what_is_written_is_read(version, compression, events):
     assert not damaged
 
 
-def test_a_block_that_compresses_better_than_beats_would_read_it_is_read():
-    event = Event(5, 0, {}, {"zeros": "0" * 1_000_000})
+@pytest.mark.parametrize(("version", "compression"), KINDS[:3])
+def test_the_bytes_are_those_of_the_draft(version, compression):
+    content = written(version, compression)
+    assert struct.unpack_from("<I", content) == (version,)
+    plain = by_key_of_beats(content)
+    at, found = 0, []
+    while at < len(plain):
+        (size,) = struct.unpack_from("<I", plain, at)
+        each = frame.decode(plain[at : at + size])
+        if compression == "block":
+            each = lz4.block.decompress(each, uncompressed_size=10 * len(each))
+        found.append(each)
+        at += size
+    assert found == segments.encode(EVENTS)
+
+
+def test_an_event_that_beats_could_not_decompress_is_written_as_literals():
+    event = Event(5, 0, {}, {"zeros": "0" * 100_000})
+    plain = by_key_of_beats(written(3, "block", [event]))
+    each = frame.decode(plain)
+    assert lz4.block.decompress(each, uncompressed_size=10 * len(each)) == segments.encode([event])[0]
     assert read(written(3, "block", [event])) == ([event], False)
+
+
+def test_a_block_that_compresses_better_is_read():
+    (event,) = segments.encode([Event(5, 0, {}, {"zeros": "0" * 1_000_000})])
+    header = Header(3, draft=True, iv=bytes(16))
+    frames = b"".join(frame.encode([lz4.block.compress(event, store_size=False)]))
+    content = header.pack() + encryption.Stream(KEY, header.iv, header.size).seal(header.size, frames)
+    assert read(content)[0][0].fields["zeros"] == "0" * 1_000_000
+
+
+def test_versions_without_a_compression_are_refused():
+    for version, compression in ((2, "stream"), (3, "none")):
+        with pytest.raises(InvalidInput, match="has no compression"):
+            drafts.write([], KEY, version=version, compression=compression)
 
 
 @pytest.mark.parametrize(("version", "compression"), KINDS[:3])
@@ -120,19 +141,25 @@ def test_version_2_with_options_that_it_lacks_is_the_draft_only_if_a_key_decrypt
 
 
 @pytest.mark.parametrize("options", range(8))
-def test_a_draft_that_looks_like_version_2_by_chance_is_not_misread(options):
-    content = sealed(
-        2, bytes(4) + bytes((options, 0, 0, 0)) + bytes(8), b"".join(frame.encode(segments.encode(EVENTS)))
-    )
+def test_a_draft_that_looks_like_version_2_by_chance_can_be_forced(options):
+    header = Header(2, draft=True, iv=bytes(4) + bytes((options, 0, 0, 0)) + bytes(8))
+    frames = b"".join(frame.encode(segments.encode(EVENTS)))
+    content = header.pack() + encryption.Stream(KEY, header.iv, header.size).seal(header.size, frames)
+    assert read(content, find("seg-draft")(CONFIG))[0] == EVENTS
     with contextlib.suppress(OndiskError):
         assert not read(content)[0]
+
+
+def test_no_dataset_has_the_format_of_a_draft(tmp_path):
+    with pytest.raises(ConfigError, match="seg-draft"):
+        ondisk.create(tmp_path / "drafts", {"step": "daily", "format": "seg-draft"})
 
 
 @pytest.mark.parametrize(("version", "compression"), KINDS)
 def test_drafts_are_imported_and_adopted(tmp_path, version, compression):
     config = {"step": "daily", "fields": {"station": "integer"}}
     dataset = ondisk.create(tmp_path / "events", config)
-    for format in (None, "seg"):
+    for format in (None, "seg") if version == 3 else (None, "seg", "seg-draft"):
         result = dataset.append_file(io.BytesIO(written(version, compression)), format)
         assert (result.imported, result.refused) == (50, 0)
     adopted = ondisk.create(tmp_path / "adopted", config)
@@ -148,7 +175,9 @@ def test_drafts_are_imported_and_adopted(tmp_path, version, compression):
 
 @given(st.sampled_from([2, 3]), st.binary(max_size=200), st.booleans())
 def test_any_bytes_in_a_draft_are_read_or_refused(version, plain, framed):
-    content = sealed(version, b"\xff" * 16, b"".join(frame.encode([plain])) if framed and plain else plain)
+    header = Header(version, draft=True, iv=b"\xff" * 16)
+    plain = b"".join(frame.encode([plain])) if framed and plain else plain
+    content = header.pack() + encryption.Stream(KEY, header.iv, header.size).seal(header.size, plain)
     try:
         batch = parsed(SEG, content)
     except OndiskError:
@@ -159,7 +188,10 @@ def test_any_bytes_in_a_draft_are_read_or_refused(version, plain, framed):
 def test_a_hostile_block_takes_bounded_memory():
     bomb = lz4.block.compress(bytes(200_000_000), store_size=False)
     limited = find("seg")(DatasetConfig.from_mapping({"step": "daily", "max_datum_size": 10_000_000}))
-    content = sealed(3, bytes(16), b"".join(frame.encode([bomb])))
+    header = Header(3, draft=True, iv=bytes(16))
+    content = header.pack() + encryption.Stream(KEY, header.iv, header.size).seal(
+        header.size, b"".join(frame.encode([bomb]))
+    )
     tracemalloc.start()
     batch = parsed(limited, content)
     peak = tracemalloc.get_traced_memory()[1]
