@@ -102,6 +102,10 @@ class OndiskError(Exception):
 
     exit_code: ClassVar[int] = 1
 
+    def __init_subclass__(cls, exit_code: int | None = None) -> None:
+        if exit_code is not None:
+            cls.exit_code = exit_code
+
     def __init__(self, message: str, *, hint: str = "", **context: Any) -> None:
         super().__init__(message)
         self.hint = hint
@@ -125,184 +129,124 @@ def _unpickle(kind: type[OndiskError], message: str, hint: str, context: dict[st
     return error
 
 
-class InvalidInput(OndiskError, ValueError):
+class InvalidInput(OndiskError, ValueError, exit_code=2):
     """An argument or an input is not valid."""
 
-    exit_code = 2
 
-
-class ConfigError(InvalidInput):
+class ConfigError(InvalidInput, exit_code=3):
     """`dataset.toml` or another configuration has an invalid key, type or value."""
 
-    exit_code = 3
 
-
-class MatchError(InvalidInput):
+class MatchError(InvalidInput, exit_code=4):
     """A match expression or a sort order is not valid."""
 
-    exit_code = 4
 
-
-class LimitExceeded(InvalidInput):
+class LimitExceeded(InvalidInput, exit_code=5):
     """Input is larger, longer or deeper than the configuration allows."""
 
-    exit_code = 5
 
-
-class NotFound(OndiskError, LookupError):
+class NotFound(OndiskError, LookupError, exit_code=10):
     """Something requested does not exist."""
 
-    exit_code = 10
 
-
-class DatasetNotFound(NotFound):
+class DatasetNotFound(NotFound, exit_code=11):
     """The path contains no dataset, or no backup of one."""
 
-    exit_code = 11
 
-
-class DatumNotFound(NotFound):
+class DatumNotFound(NotFound, exit_code=12):
     """The location contains no datum."""
 
-    exit_code = 12
 
-
-class SegmentMissing(NotFound):
+class SegmentMissing(NotFound, exit_code=13):
     """A segment is not on disk, or the dataset has no segment of this name."""
 
-    exit_code = 13
 
-
-class AlreadyExists(OndiskError):
+class AlreadyExists(OndiskError, exit_code=20):
     """Something that should be created exists already."""
 
-    exit_code = 20
 
-
-class DatasetExists(AlreadyExists):
+class DatasetExists(AlreadyExists, exit_code=21):
     """The path already contains a dataset."""
 
-    exit_code = 21
 
-
-class DuplicateDatum(AlreadyExists):
+class DuplicateDatum(AlreadyExists, exit_code=22):
     """A datum with the same unique fields is stored already."""
 
-    exit_code = 22
 
-
-class StateError(OndiskError):
+class StateError(OndiskError, exit_code=30):
     """The dataset's state does not allow the operation."""
 
-    exit_code = 30
 
-
-class NeedsCheck(StateError):
+class NeedsCheck(StateError, exit_code=31):
     """The index was lost, and is not trusted until `fix` has rebuilt it."""
 
-    exit_code = 31
 
-
-class NeedsMigration(StateError):
+class NeedsMigration(StateError, exit_code=32):
     """The index was made by an older ondisk, or for another configuration."""
 
-    exit_code = 32
 
-
-class VersionTooNew(StateError):
+class VersionTooNew(StateError, exit_code=33):
     """The index was made by a newer ondisk."""
 
-    exit_code = 33
 
-
-class ReadOnly(StateError):
+class ReadOnly(StateError, exit_code=34):
     """The dataset was opened for reading, or this user may not write it."""
 
-    exit_code = 34
 
-
-class KeyMissing(StateError):
+class KeyMissing(StateError, exit_code=35):
     """The key of encrypted data is not known."""
 
-    exit_code = 35
 
-
-class LockError(OndiskError, TimeoutError):
+class LockError(OndiskError, TimeoutError, exit_code=40):
     """The writers' lock was not free in time."""
 
-    exit_code = 40
 
-
-class StorageError(OndiskError, OSError):
+class StorageError(OndiskError, OSError, exit_code=50):
     """The operating system failed to read or write."""
-
-    exit_code = 50
 
     # OSError.__str__ prints errno and filename, which this class does not set.
     __str__ = OndiskError.__str__
 
 
-class DiskFull(StorageError):
+class DiskFull(StorageError, exit_code=51):
     """No space is left on the device, or the quota is used up."""
 
-    exit_code = 51
 
-
-class DurabilityLost(StorageError):
+class DurabilityLost(StorageError, exit_code=52):
     """A sync failed: what was written last may be lost; it was not acknowledged."""
 
-    exit_code = 52
 
-
-class UnsupportedFilesystem(StorageError):
+class UnsupportedFilesystem(StorageError, exit_code=53):
     """The filesystem lacks something that a safe dataset needs, for example locks."""
 
-    exit_code = 53
 
-
-class IntegrityError(OndiskError):
+class IntegrityError(OndiskError, exit_code=60):
     """Stored bytes are damaged or do not match the index."""
 
-    exit_code = 60
 
-
-class FrameCorrupt(IntegrityError):
+class FrameCorrupt(IntegrityError, exit_code=61):
     """One frame fails its checks."""
 
-    exit_code = 61
 
-
-class SegmentCorrupt(IntegrityError):
+class SegmentCorrupt(IntegrityError, exit_code=62):
     """A segment is shorter than the index says, or has other content."""
 
-    exit_code = 62
 
-
-class IndexCorrupt(IntegrityError):
+class IndexCorrupt(IntegrityError, exit_code=63):
     """`index.sqlite` is damaged, or not an index of ondisk."""
 
-    exit_code = 63
 
-
-class AuthenticationFailed(IntegrityError):
+class AuthenticationFailed(IntegrityError, exit_code=64):
     """Encrypted data fail authentication: wrong key, or changed data."""
 
-    exit_code = 64
 
-
-class ReplicationError(OndiskError):
+class ReplicationError(OndiskError, exit_code=70):
     """A replica cannot continue from its token."""
 
-    exit_code = 70
 
-
-class TokenExpired(ReplicationError):
+class TokenExpired(ReplicationError, exit_code=71):
     """The token is older than the oldest change that is still known."""
 
-    exit_code = 71
 
-
-class TokenForeign(ReplicationError):
+class TokenForeign(ReplicationError, exit_code=72):
     """The token belongs to another dataset."""
-
-    exit_code = 72
