@@ -57,32 +57,20 @@ def note_columns(
     dataset: Dataset | Merged, names: Iterable[str], match: str | None, sort: str | None, limit: int | None
 ) -> None:
     """Print a note for each column of content or metadata that none of the first 1,000 data of a query has."""
-    lacking = [name for name in names if name.startswith((CONTENT, METADATA))]
-    if not lacking:
-        return
+    lacking = dict.fromkeys(name for name in names if name.startswith((CONTENT, METADATA)))
     known: dict[str, None] = {}
     count = 0
     with contextlib.suppress(OndiskError):  # what was printed is complete: a note does not fail
-        for datum in dataset.query(match, sort=sort, limit=min(_SAMPLE, limit or _SAMPLE)):
+        for datum in dataset.query(match, sort=sort, limit=min(_SAMPLE, limit or _SAMPLE)) if lacking else ():
             keys = datum.data if isinstance(datum.data, Mapping) else ()
-            known.update(
-                dict.fromkeys([*(f"{CONTENT}{each}" for each in keys), *map(METADATA.__add__, datum.metadata)])
-            )
-            lacking = [name for name in lacking if name not in known]
+            known |= dict.fromkeys(CONTENT + each for each in keys)
+            known |= dict.fromkeys(METADATA + each for each in datum.metadata if each not in dataset.fields)
             count += 1
-            if not lacking:
+            if lacking.keys() <= known.keys():
                 return
-        for name in lacking if count else ():
-            _note_column(name, known, dataset, f"none of the first {count} data" if count == _SAMPLE else "no datum")
-
-
-def _note_column(name: str, known: Iterable[str], dataset: Dataset | Merged, whose: str) -> None:
-    prefix = CONTENT if name.startswith(CONTENT) else METADATA
-    hidden = {f"{METADATA}{each}" for each in dataset.fields}
-    keys = [each.removeprefix(prefix) for each in known if each.startswith(prefix) and each not in hidden]
-    others = [prefix + each for each in _similar(name.removeprefix(prefix), keys) or keys]
-    there_is = f": there is {', '.join(others[:_SHOWN])}{', …' * (len(others) > _SHOWN)}" if others else ""
-    complain("note", f"{whose} that {'matches' if whose == 'no datum' else 'match'} has {shown(name)}{there_is}")
+        for name in lacking.keys() - known.keys() if count else ():
+            others = [each for each in known if each.partition(".")[0] == name.partition(".")[0]]
+            complain("note", f"none of the first {count} data that match has {shown(name)}{_there_is(name, others)}")
 
 
 def check_numbers(groups: Iterable[Group], dataset: Dataset | Merged, match: str | None, of: str) -> Iterator[Group]:
@@ -91,24 +79,18 @@ def check_numbers(groups: Iterable[Group], dataset: Dataset | Merged, match: str
     for group in groups:
         is_any, is_number = True, is_number or group.min is not None
         yield group
-    if is_any and not is_number:
-        problem = f"no datum has a number {of}{_other_numbers(dataset, match, of.removeprefix(CONTENT))}"
-        raise InvalidInput(problem, hint="Name a number that the data have, or a declared field.")
-
-
-def _other_numbers(dataset: Dataset | Merged, match: str | None, name: str) -> str:
+    if not is_any or is_number:
+        return
     numbers: dict[str, None] = {}
-    is_mapping = False
     for datum in dataset.query(match, sort="-reftime", limit=_SAMPLE):
-        if isinstance(datum.data, Mapping):
-            is_mapping = True
-            if name in datum.data:
-                return f": its values are not numbers, such as {shown(datum.data[name])}"
-            numbers.update(dict.fromkeys(key for key, value in datum.data.items() if type(value) in (int, float)))
-    if not is_mapping:
-        return ": the data are bytes, without named values"
-    others = _similar(name, numbers) or [*numbers]
-    return f": there is {', '.join(f'{CONTENT}{each}' for each in others[:_SHOWN])}" if others else ""
+        items = datum.data.items() if isinstance(datum.data, Mapping) else ()
+        numbers |= dict.fromkeys(CONTENT + key for key, value in items if type(value) in (int, float))
+    problem = f"no datum has a number {of}{_there_is(of, [*numbers])}"
+    raise InvalidInput(problem, hint="Name a number that the data have, or a declared field.")
+
+
+def _there_is(text: str, known: list[str]) -> str:
+    return f": there is {_listed(_similar(text, known) or known)}" if known else ""
 
 
 def _similar(text: str, known: Iterable[str]) -> list[str]:
@@ -117,13 +99,9 @@ def _similar(text: str, known: Iterable[str]) -> list[str]:
 
     by_lower: dict[str, str] = {}
     for each in known:
-        if _numbers(each) == _numbers(text):
+        if re.findall(r"\d+", each) == re.findall(r"\d+", text):
             by_lower.setdefault(each.casefold(), each)
     return [by_lower[each] for each in get_close_matches(text.casefold(), by_lower, _SHOWN, _CLOSE)]
-
-
-def _numbers(text: str) -> list[str]:
-    return re.findall(r"\d+", text)
 
 
 def _mistakes(dataset: Dataset | Merged, tree: Expression) -> Iterator[str]:
@@ -177,20 +155,18 @@ def _difference(text: str, values: list[str]) -> str | None:
     firsts = {value: ",".join(value.split(",")[:count]) for value in values}
     if text in firsts.values():
         return None
-    if same := [value for value, first in firsts.items() if first.casefold() == text.casefold()]:
-        return f"case matters; there is {_listed(same)}"
     if blanks := [value for value in values if ",".join(map(str.strip, value.split(","))) == text]:
         quoted = ", ".join(f'`"{value}"`' for value in blanks[:_SHOWN])
         return f"blanks beside a comma or at an end count only in quotes: write {quoted}"
     if "," in text and all(each in values for each in text.split(",")):
         return f"commas are part of a value; for one of several write `{' or '.join(text.split(','))}`"
-    if ended := [value for value in values if value.endswith(f",{text}")]:
-        return f"a text matches by its first components; there is {_listed(ended)}"
-    if similar := _similar(text, values):
-        return f"there is {_listed(similar)}"
-    if values and _form(text) not in map(_form, firsts.values()):
-        return f"its values have another form, such as {_listed(values)}"
-    return None
+    lower = text.casefold()
+    others = [value for value, first in firsts.items() if first.casefold() == lower or value.endswith(f",{text}")]
+    others = others or _similar(text, values)
+    if not others and _form(text) not in map(_form, firsts.values()):
+        others = values
+    rule = "a text is the first components of a value, and case matters"
+    return f"{rule}; there is {_listed(others)}" if others else None
 
 
 def _form(text: str) -> str:

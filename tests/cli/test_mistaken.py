@@ -14,12 +14,12 @@ MISTAKES = {
     "area: !=VM2": "no datum has the area `!=VM2`: the language has no `!=`; in Python, `~` negates a condition",
     "area: VM2,*": "no datum has the area `VM2,*`: `*` is an ordinary character",
     "area: VM2,5 product: VM2,1": "no datum has the area `VM2,5 product: VM2,1`: write `;` between groups",
-    "area: vm2,5": "no datum has the area `vm2,5`: case matters; there is `VM2,5`",
-    "area: vm2": "no datum has the area `vm2`: case matters; there is `VM2,5`, `VM2,7`",
-    "area: 7": "no datum has the area `7`: a text matches by its first components; there is `VM2,7`",
-    "area: north-5": "no datum has the area `north-5`: its values have another form, such as `VM2,5`, `VM2,7`",
-    'area: "7"': "no datum has the area `7`: a text matches by its first components; there is `VM2,7`",
-    "area: VM2,7 or 9": "no datum has the area `9`: its values have another form, such as",
+    "area: vm2,5": "no datum has the area `vm2,5`: a text is the first components of a value, and case matters; there is `VM2,5`",
+    "area: vm2": "no datum has the area `vm2`: a text is the first components of a value, and case matters; there is `VM2,5`, `VM2,7`",
+    "area: 7": "no datum has the area `7`: a text is the first components of a value, and case matters; there is `VM2,7`",
+    "area: north-5": "no datum has the area `north-5`: a text is the first components of a value, and case matters; there is `VM2,5`, `VM2,7`",
+    'area: "7"': "no datum has the area `7`: a text is the first components of a value, and case matters; there is `VM2,7`",
+    "area: VM2,7 or 9": "no datum has the area `9`: a text is the first components of a value, and case matters; there is",
 }
 
 
@@ -38,8 +38,8 @@ def test_a_match_that_looks_mistaken_gets_a_note(run, weather, command, match):
 def test_each_value_gets_its_note(run, weather):
     done = run("query", weather, "area: vm2,5; product: 227; reftime: >=2026")
     assert done.err.splitlines() == [
-        "ondisk: note: no datum has the product `227`: a text matches by its first components; there is `VM2,227`",
-        "ondisk: note: no datum has the area `vm2,5`: case matters; there is `VM2,5`",
+        "ondisk: note: no datum has the product `227`: a text is the first components of a value, and case matters; there is `VM2,227`",
+        "ondisk: note: no datum has the area `vm2,5`: a text is the first components of a value, and case matters; there is `VM2,5`",
     ]
 
 
@@ -65,10 +65,10 @@ def stations(tmp_path):
 @pytest.mark.parametrize(
     ("name", "note"),
     [
-        ("Temp", "no datum has a number data.Temp: there is data.temp\n"),
-        ("tmp", "no datum has a number data.tmp: there is data.temp\n"),
-        ("x", "no datum has a number data.x: there is data.temp, data.wind\n"),
-        ("rain", "no datum has a number data.rain: its values are not numbers, such as '0,5'\n"),
+        ("Temp", "no datum has a number data.Temp: there is `data.temp`\n"),
+        ("tmp", "no datum has a number data.tmp: there is `data.temp`\n"),
+        ("x", "no datum has a number data.x: there is `data.temp`, `data.wind`\n"),
+        ("rain", "no datum has a number data.rain: there is `data.temp`, `data.wind`\n"),
     ],
 )
 @pytest.mark.parametrize("options", [(), ("--json",), ("--plot", "plot.svg"), ("--also", "stations")])
@@ -86,14 +86,20 @@ def test_a_number_that_one_datum_has_is_no_error(run, stations):
 def test_the_lowest_number_of_content_without_names_is_an_error(run, weather):
     done = run("summary", weather, "--by", "day", "--min-max", "data.value")
     assert done.code == 2
-    assert done.err.startswith("ondisk: error: no datum has a number data.value: the data are bytes, without named")
+    assert done.err.startswith("ondisk: error: no datum has a number data.value\nName a number ")
 
 
 @pytest.mark.parametrize(
     ("match", "note"),
     [
-        ("site: brigde", "no datum has the site `brigde`: there is `bridge`"),
-        ("site: bridge-nort", "no datum has the site `bridge-nort`: there is `bridge-north`"),
+        (
+            "site: brigde",
+            "no datum has the site `brigde`: a text is the first components of a value, and case matters; there is `bridge`",
+        ),
+        (
+            "site: bridge-nort",
+            "no datum has the site `bridge-nort`: a text is the first components of a value, and case matters; there is `bridge-north`",
+        ),
         ("site: bridge-2", ""),
         ("site: tower", ""),
     ],

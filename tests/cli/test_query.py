@@ -415,12 +415,14 @@ def test_a_column_that_no_datum_has_is_noted_at_the_end(run, jsonl):
     Path("a.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     run("append", jsonl, "a.jsonl")
     none = run("query", jsonl, "--csv", "--columns", "reftime,data.Temp,data.rain,data.x")
-    similar = "ondisk: note: no datum that matches has 'data.Temp': there is data.temp\n"
+    similar = "ondisk: note: none of the first 3 data that match has 'data.Temp': there is `data.temp`\n"
     assert (none.code, none.text.count("\n")) == (0, 4)
-    assert none.err == similar + similar.replace("Temp", "x").replace("data.temp", "data.station, data.temp, data.rain")
+    assert none.err == similar + similar.replace("Temp", "x").replace(
+        "`data.temp`", "`data.station`, `data.temp`, `data.rain`"
+    )
     assert run("query", jsonl, "--csv", "--columns", "data.rain").err == ""
     assert (
-        "no datum that matches has 'data.rain'"
+        "none of the first 2 data that match has 'data.rain'"
         in run("query", jsonl, "--csv", "--limit", "2", "--columns", "data.rain").err
     )
     assert run("query", jsonl, "reftime: =2020", "--csv", "--columns", "data.x").err == ""
@@ -440,8 +442,8 @@ def test_columns_that_no_datum_has_are_noted_in_every_form(run, option):
     assert (done.code, done.err.splitlines()) == (
         0,
         [
-            "ondisk: note: no datum that matches has 'data.Temp': there is data.temp",
-            "ondisk: note: no datum that matches has 'metadata.Sensor': there is metadata.sensor",
+            "ondisk: note: none of the first 3 data that match has 'data.Temp': there is `data.temp`",
+            "ondisk: note: none of the first 3 data that match has 'metadata.Sensor': there is `metadata.sensor`",
         ],
     )
 
@@ -456,7 +458,7 @@ def test_a_note_on_columns_is_about_the_data_that_are_written_and_never_an_error
             for n in range(6)
         )
     few = *option, "--columns", "data.old,data.late", "--limit", "3"
-    note = "ondisk: note: none of the first 2 data that match has 'data.late': there is data.old, data.temp\n"
+    note = "ondisk: note: none of the first 2 data that match has 'data.late': there is `data.old`, `data.temp`\n"
     assert run("query", "events", *few).err == note
     Path("events/2026/11-25.seg").write_bytes(b"damaged")
     done = run("query", "events", *few)
