@@ -38,11 +38,11 @@ class Output:
     """Prints results as text or as JSON. Of what both need, only one is made."""
 
     def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
+        self.as_json = as_json
 
     def show(self, values: Iterable[Mapping[str, Any]], lines: Iterable[str]) -> None:
         """Print lines; or the values, each as an object."""
-        if self._as_json:
+        if self.as_json:
             _write(map(_line, map(_plain, values)))
         else:
             write_stdout(printable(line).encode() + b"\n" for line in lines)
@@ -57,7 +57,7 @@ class Output:
             texts = [time_text(datum.reftime), *_source(datum), *pairs, _data_shown(datum.data)]
             return "  ".join(texts).rstrip().encode() + b"\n"
 
-        if self._as_json:
+        if self.as_json:
             _write(lines_of_data(data, fields))
         else:
             write_stdout(map(line, data))
@@ -69,7 +69,7 @@ class Output:
         self.show([json_summary(summary)], lines)
 
     def groups(self, groups: Iterable[Group], by: Sequence[str], of: str | None) -> None:
-        if self._as_json:
+        if self.as_json:
             _write(lines_of_groups(groups))
             return
         from ondisk.cli.table import table  # here, since it waits for rich

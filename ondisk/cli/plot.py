@@ -50,16 +50,15 @@ def plot(groups: Sequence[Group], by: Sequence[str], of: str | None, zone: str) 
     points = [each for some in series.values() for each in some]
     numbers = [each.numbers[1:2] if has_lines else each.numbers for each in points if each.numbers is not None]
     axes = _Axes([each.hour for each in points], [value for some in numbers for value in some], _HOURS.get(along, 1))
+    apart = _HOURS[along] + 1 if along in PERIODS else 0  # an hour more, as a day has 25 of them in autumn
     drawn: list[str] = []
-    for number, (name, some) in enumerate(series.items()):
-        if not has_lines:
-            drawn += _bars(some, axes, _BAR if of is None else _SPAN)
-        if has_lines or of is not None:
-            # An hour more, as a day has 25 of them in autumn.
-            drawn += _line(
-                some, axes, _LINES[number] if has_lines else _LINE, _HOURS[along] + 1 if along in PERIODS else 0
-            )
-        if has_lines:
+    if not has_lines:
+        drawn += _bars(points, axes, _BAR if of is None else _SPAN)
+        if of is not None:
+            drawn += _line(points, axes, _LINE, apart)
+    else:
+        for number, (name, some) in enumerate(series.items()):
+            drawn += _line(some, axes, _LINES[number], apart)
             drawn += _legend(name, number)
     what = "number of data" if of is None else of
     title = f"{'mean ' if of is not None and has_lines else ''}{what} by {' and '.join(by)}"
@@ -77,7 +76,10 @@ def _series(groups: Sequence[Group], by: Sequence[str], along: str, of: str | No
         keys, texts = group.key if isinstance(group.key, tuple) else (group.key,), key_texts(group, by)
         known = dict(zip(by, zip(keys, texts, strict=True), strict=True))
         key, label = known.pop(along)
-        hour = key.timestamp() / 3600 if along in PERIODS else places.setdefault(key, float(len(places)))
+        if along in PERIODS and isinstance(key, datetime):
+            hour = key.timestamp() / 3600
+        else:
+            hour = places.setdefault(key, float(len(places)))
         name = ", ".join(f"{other} {text}" for other, (_, text) in known.items())
         title = f"{name}{', ' * bool(name)}{label}: {counted(group.count, 'datum')}"
         if of is not None:
