@@ -17,7 +17,16 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ondisk.cli.arguments import add_encrypted, add_spark, add_table, path, positive, table_options
+from ondisk.cli.arguments import (
+    OF_TABLES,
+    add_encrypted,
+    add_spark,
+    add_table,
+    check_options,
+    path,
+    positive,
+    table_options,
+)
 from ondisk.cli.dataset import executors, files_progress, open_dataset
 from ondisk.cli.streams import Input, Output, complain_of_input, damage_and_notes, values_of
 from ondisk.errors import (
@@ -39,6 +48,12 @@ if TYPE_CHECKING:
 
 _QUEUE = "diskqueue"
 _FILES = "blob"
+_NEEDS = {"--field": "--format=blob", "--all": "--format=diskqueue"}
+_EXCLUDES = {
+    "--spark": f"--format=diskqueue --format=blob --batch-size --time --tz {OF_TABLES}",
+    "--format=diskqueue": f"--time --tz {OF_TABLES}",
+    "--format=blob": OF_TABLES,
+}
 _NAMED = 100  # refusals of all files
 _FIRST = 3  # refusals of a file that has no valid datum
 
@@ -96,20 +111,15 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     batch = {} if arguments.batch_size is None else {"batch_size": arguments.batch_size}
     table = table_options(arguments)
     is_queue, is_files = arguments.format == _QUEUE, arguments.format == _FILES
-    _check_files(arguments, is_files)
-    others = {*table} - ({"time", "tz"} if is_files else set())
-    if others and (is_queue or is_files or arguments.spark is not None):
-        option = "--" + min(others).replace("_", "-")
-        raise InvalidInput(f"{option} is for tables that this process reads", hint="Append them without --spark.")
-    if arguments.all and not is_queue:
-        raise InvalidInput("--all is for queues only", hint=f"Write --format {_QUEUE}.")
-    if arguments.spark is not None and is_queue:
-        raise InvalidInput("Spark's executors do not read queues", hint="Append without --spark.")
-    if arguments.spark is not None and batch:
-        raise InvalidInput("--batch-size is not for --spark", hint="Lower spark.executor.cores instead.")
+    check_options(arguments, _NEEDS, _EXCLUDES)
     if arguments.spark is not None and "-" in arguments.files:
         hint = "Append without --spark, or write the input to a file."
         raise InvalidInput("Spark's executors cannot read standard input", hint=hint)
+    if is_files and arguments.time is None:
+        hint = "Write --time name:%Y%m%d_%H%M, with the form of your names, or --time mtime."
+        raise InvalidInput("a file of the format blob does not contain its time", hint=hint)
+    if is_files and "-" in arguments.files:
+        raise InvalidInput("standard input is no file of the format blob", hint="Name files or folders.")
     name = "" if is_files else arguments.files[0]
     with _long_cells(), open_dataset(arguments.dataset) as dataset, executors(arguments.spark) as spark:
         try:
@@ -159,19 +169,6 @@ def _long_cells() -> Iterator[None]:
         yield
     finally:
         csv.field_size_limit(limit)
-
-
-def _check_files(arguments: argparse.Namespace, is_files: bool) -> None:
-    """Raise unless the options for files of the format blob are those of the command."""
-    if not is_files and arguments.fields is not None:
-        raise InvalidInput("--field is for files of the format blob", hint=f"Write --format {_FILES}.")
-    if is_files and arguments.time is None:
-        hint = "Write --time name:%Y%m%d_%H%M, with the form of your names, or --time mtime."
-        raise InvalidInput("a file of the format blob does not contain its time", hint=hint)
-    if is_files and arguments.spark is not None:
-        raise InvalidInput("Spark's executors do not read files of the format blob", hint="Append without --spark.")
-    if is_files and "-" in arguments.files:
-        raise InvalidInput("standard input is no file of the format blob", hint="Name files or folders.")
 
 
 def _append_files(

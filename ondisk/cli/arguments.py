@@ -5,10 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ondisk.errors import ConfigError, InvalidInput
+
+OF_TABLES = (
+    "--time-format --ambiguous --null --delimiter --decimal --thousands --header --skip-lines --comment --encoding"
+)
+"""The options of `add_table` besides `--time` and `--tz`."""
 
 _MASTER = r"|yarn|local(-cluster)?(\[.*\])?|[a-z0-9+]+://.+"
 
@@ -35,6 +41,30 @@ def add_also(parser: argparse.ArgumentParser) -> None:
 
 def add_keys(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key-file", metavar="FILE", type=path, help="the keys of encrypted segments, lines `ID HEX`")
+
+
+def check_options(arguments: argparse.Namespace, needs: Mapping[str, str], excludes: Mapping[str, str]) -> None:
+    """Raise InvalidInput if an option is given without one of those that it needs, or with one that it excludes.
+
+    Options are separated by blanks; `--format=blob` is the option with this value.
+    """
+    for options, others in excludes.items():
+        for option in options.split():
+            both = [each for each in others.split() if _is_given(arguments, option) and _is_given(arguments, each)]
+            if both:
+                raise InvalidInput(f"{option} cannot be combined with {both[0]}", hint="Omit one of them.")
+    for options, others in needs.items():
+        for option in options.split():
+            if _is_given(arguments, option) and not any(_is_given(arguments, each) for each in others.split()):
+                *first, last = others.split()
+                wanted = f"{', '.join(first)} or {last}" if first else last
+                raise InvalidInput(f"{option} needs {wanted}", hint=f"Write {wanted}, too, or omit {option}.")
+
+
+def _is_given(arguments: argparse.Namespace, option: str) -> bool:
+    name, equals, value = option.removeprefix("--").replace("-", "_").lower().partition("=")
+    given = getattr(arguments, {"from": "source", "field": "fields"}.get(name, name))
+    return bool(given == value) if equals else given is not None and given is not False
 
 
 def use_key_file(path: str) -> None:
@@ -84,7 +114,6 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
         metavar="TEXT,TEXT",
         type=lambda text: text.split(","),
         action="extend",
-        default=[],
         help="cells of CSV with one of these texts have no value, as empty ones: NA,-999",
     )
     parser.add_argument(
@@ -107,9 +136,7 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
 def table_options(arguments: argparse.Namespace) -> dict[str, Any]:
     from ondisk.table_options import TableArguments
 
-    return {
-        name: value for name in TableArguments.__annotations__ if (value := getattr(arguments, name)) not in (None, [])
-    }
+    return {name: value for name in TableArguments.__annotations__ if (value := getattr(arguments, name)) is not None}
 
 
 def declared(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import ondisk
-from ondisk.cli.arguments import add_dataset, count, path
+from ondisk.cli.arguments import add_dataset, check_options, count, path
 from ondisk.cli.dataset import segments_progress
 from ondisk.cli.streams import Output, complain, values_of
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, MatchError, command, counted, shown
@@ -107,13 +107,9 @@ def add_restore(parser: argparse.ArgumentParser) -> None:
 def run_restore(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.dataset.json_lines import time_text  # here, so that --help does not wait for it
 
+    check_options(arguments, {"--at": "PATH"}, {"--verify": "PATH"})
     if arguments.path is None:
-        if arguments.at is not None:
-            raise InvalidInput("--at needs a PATH to restore to", hint="Run `ondisk restore --help` for its arguments.")
         return _list(arguments.target, output, verify=arguments.verify)
-    if arguments.verify:
-        hint = "Omit one of them. A restore compares every copy with its checksum, too."
-        raise InvalidInput("--verify cannot be combined with a PATH", hint=hint)
     at = None if arguments.at is None else _time(arguments.at)
     with segments_progress("restore") as progress:
         done = ondisk.restore(arguments.target, arguments.path, at, progress=progress)

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import ondisk
-from ondisk.cli.arguments import add_fields, add_table, count, declared, path, table_options
+from ondisk.cli.arguments import OF_TABLES, add_fields, add_table, check_options, count, declared, path, table_options
 from ondisk.cli.streams import Input, Output, complain
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, ConfigError, InvalidInput
 
-_IN_FILE = {
-    "config": "Write them into the file.",
-    "source": "Write the proposal to a file, change it, and pass it with --config.",
-}
+_NOT_OF_BACKEND = "--format --field --unique --index --replace --version-field --archive-age --delete-age --extension"
+_OPTIONS = f"--step --compression {_NOT_OF_BACKEND} --backend"
+_NEEDS = {f"--time --tz {OF_TABLES} --yes": "--from"}
+_EXCLUDES = {"--config": f"--from {_OPTIONS}", "--from": _OPTIONS, "--backend": _NOT_OF_BACKEND}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -72,30 +72,19 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 def _config(arguments: argparse.Namespace) -> tuple[ondisk.DatasetConfig, str | None]:
     keys = ("format", "step", "replace", "version_field", "compression", "archive_age", "delete_age", "extension")
     given = {key: value for key in keys if (value := getattr(arguments, key)) is not None} | declared(arguments)
-    table = table_options(arguments)
-    if arguments.source is None and (table or arguments.yes):
-        raise InvalidInput(f"{_option(min(table, default='yes'))} is for --from only")
-    for option in ("config", "source"):
-        if getattr(arguments, option) is None:
-            continue
-        if given or (option == "config" and arguments.source is not None):
-            raise InvalidInput(f"{_option(option)} cannot be combined with other options", hint=_IN_FILE[option])
-        if arguments.backend is not None:
-            raise InvalidInput(f"{_option(option)} cannot be combined with --backend", hint="Leave one of them out.")
+    check_options(arguments, _NEEDS, _EXCLUDES)
     if arguments.config is not None:
         return _from_file(arguments.config)
     if arguments.source is not None:
-        text = _proposal(arguments.source, table)
+        text = _proposal(arguments.source, table_options(arguments))
         return ondisk.DatasetConfig.from_toml(text), text
     if arguments.backend is not None:
-        return _of_backend(given), None
+        from ondisk.backends.elliptics import configuration
+
+        return configuration(**given), None
     if "step" not in given:
         raise InvalidInput("init needs --step, --config or --from", hint="For example --step daily.")
     return ondisk.DatasetConfig.from_mapping(given), None
-
-
-def _option(name: str) -> str:
-    return "--from" if name == "source" else "--" + name.replace("_", "-")
 
 
 def _proposal(name: str, table: dict[str, Any]) -> str:
@@ -109,16 +98,6 @@ def _proposal(name: str, table: dict[str, Any]) -> str:
             return proposed(file, **table)
         except InvalidInput as error:
             raise type(error)(f"{name}: {error.message}", hint=error.hint, **error.context) from error
-
-
-def _of_backend(given: dict[str, Any]) -> ondisk.DatasetConfig:
-    from ondisk.backends.elliptics import configuration
-
-    if others := given.keys() - {"step", "compression"}:
-        option = "--" + min(others).replace("fields", "field").replace("_", "-")
-        hint = "Only --step and --compression can be chosen; edit dataset.toml for other keys."
-        raise InvalidInput(f"--backend cannot be combined with {option}", hint=hint)
-    return configuration(**given)
 
 
 def _from_file(name: str) -> tuple[ondisk.DatasetConfig, str]:

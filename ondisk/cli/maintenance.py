@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ondisk
-from ondisk.cli.arguments import add_encrypted, add_keys, add_spark, duration, path
+from ondisk.cli.arguments import add_encrypted, add_keys, add_spark, check_options, duration, path
 from ondisk.cli.dataset import examined, executors, open_dataset, segments_progress
 from ondisk.cli.reports import show_checked, show_maintained, show_mended, show_would_mend, show_would_rebuild
 from ondisk.cli.streams import Output, complain
@@ -47,8 +47,7 @@ def run_check(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.maintenance import last_report
 
     writes = arguments.max_duration is not None
-    if arguments.spark is not None and (writes or not arguments.accurate):
-        raise InvalidInput("--spark needs --accurate, and cannot be combined with --max-duration")
+    check_options(arguments, {"--spark": "--accurate"}, {"--spark": "--max-duration"})
     with (
         ondisk.open(arguments.dataset, read_only=not writes) as dataset,
         executors(arguments.spark) as spark,

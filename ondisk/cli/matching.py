@@ -13,6 +13,7 @@ from ondisk.cli.arguments import (
     add_also,
     add_encrypted,
     add_match,
+    check_options,
     column_types,
     count,
     names,
@@ -42,6 +43,17 @@ if TYPE_CHECKING:
 
 _HINTS = 3
 _PLOT = ".svg"
+_QUERY_NEEDS = {
+    "--columns": "--csv --parquet --arrow",
+    "--overwrite": "--parquet --arrow",
+    "--name --link": "--to",
+}
+_QUERY_EXCLUDES = {
+    "--fields": "--data --index --csv --parquet --arrow",  # tables have --columns
+    "--to": "--table --data --index --csv --parquet --arrow --fields",
+}
+_SUMMARY_NEEDS = {"--tz --min-max --plot": "--by", "--overwrite": "--plot"}
+_SUMMARY_EXCLUDES = {"--by": "--fields --all-values"}
 
 
 def add_query(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +114,7 @@ def add_query(parser: argparse.ArgumentParser) -> None:
 
 
 def run_query(arguments: argparse.Namespace, output: Output) -> int:
-    _check(arguments)
+    check_options(arguments, _QUERY_NEEDS, _QUERY_EXCLUDES)
     use_aliases(arguments)
     doubts: list[str] = []
     refused = 0
@@ -186,30 +198,6 @@ def _note_labels(names: Iterable[str], dataset: Dataset | Merged) -> None:
             complain("note", f"the column {name} is not the field {name}, which is the column {labels[name]}")
 
 
-def _check(arguments: argparse.Namespace) -> None:
-    is_file = arguments.parquet is not None or arguments.arrow is not None
-    is_table = arguments.csv or is_file
-    if (arguments.data or arguments.index) and arguments.fields is not None:
-        raise InvalidInput("--fields cannot be combined with --data or --index, which print all that there is")
-    if is_table and arguments.fields is not None:
-        hint = "Write --columns: it also selects the reftime and the content."
-        raise InvalidInput("--fields is not for --csv, --parquet and --arrow", hint=hint)
-    if arguments.columns is not None and not is_table:
-        hint = "Write --fields to print only some metadata of each datum."
-        raise InvalidInput("--columns is for --csv, --parquet and --arrow only", hint=hint)
-    if arguments.to is None and arguments.name is not None:
-        raise InvalidInput("--name is for files", hint="Write --to DIR, too.")
-    if arguments.to is None and arguments.link:
-        raise InvalidInput("--link is for files", hint="Write --to DIR, too.")
-    if arguments.to is not None and (
-        arguments.table or arguments.data or arguments.index or is_table or arguments.fields is not None
-    ):
-        others = "--table, --data, --index, --csv, --parquet, --arrow or --fields"
-        raise InvalidInput(f"--to writes files, and cannot be combined with {others}")
-    if arguments.overwrite and not is_file:
-        raise InvalidInput("--overwrite is for --parquet and --arrow only")
-
-
 def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any]) -> None:
     from ondisk.dataset.output_file import check_free
     from ondisk.tables import installed
@@ -284,7 +272,9 @@ def add_summary(parser: argparse.ArgumentParser) -> None:
 
 
 def run_summary(arguments: argparse.Namespace, output: Output) -> int:
-    _check_groups(arguments)
+    check_options(arguments, _SUMMARY_NEEDS, _SUMMARY_EXCLUDES)
+    if arguments.plot is not None and not arguments.plot.endswith(_PLOT):
+        raise InvalidInput(f"a plot is an SVG file, not {arguments.plot}", hint=f"Write a name that ends with {_PLOT}.")
     use_aliases(arguments)
     doubts: list[str] = []
     with open_to_read(arguments, doubts) as dataset:
@@ -302,19 +292,6 @@ def run_summary(arguments: argparse.Namespace, output: Output) -> int:
             if not found.count:
                 note_mistakes(dataset, arguments.match)
     return EXIT_FINDINGS if doubts else EXIT_DONE
-
-
-def _check_groups(arguments: argparse.Namespace) -> None:
-    """Raise unless the options for groups, and those without, are given together."""
-    of_groups = {"--tz": arguments.tz, "--min-max": arguments.min_max, "--plot": arguments.plot}
-    if arguments.by is None and (option := next((name for name, value in of_groups.items() if value), None)):
-        raise InvalidInput(f"{option} is for groups", hint="Write --by day, too; or month, year, hour or a field.")
-    if arguments.by is not None and (arguments.fields is not None or arguments.all_values):
-        raise InvalidInput("--by cannot be combined with --fields or --all-values, which are for all data together")
-    if arguments.plot is not None and not arguments.plot.endswith(_PLOT):
-        raise InvalidInput(f"a plot is an SVG file, not {arguments.plot}", hint=f"Write a name that ends with {_PLOT}.")
-    if arguments.overwrite and arguments.plot is None:
-        raise InvalidInput("--overwrite is for --plot only")
 
 
 def _show_groups(dataset: Dataset | Merged, arguments: argparse.Namespace, output: Output) -> None:

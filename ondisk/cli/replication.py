@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ondisk.cli.arguments import add_keys, duration, path
+from ondisk.cli.arguments import add_keys, check_options, duration, path
 from ondisk.cli.streams import Output, complain, printable, values_of
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
@@ -18,7 +18,6 @@ from ondisk.errors import (
     DiskFull,
     DurabilityLost,
     IntegrityError,
-    InvalidInput,
     LockError,
     NeedsCheck,
     OndiskError,
@@ -96,10 +95,7 @@ def run_replicate(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.replication.source import source_of
 
     token = None if arguments.server_token is None else read_token(arguments.server_token).decode()
-    if arguments.create and _compares(arguments):
-        raise InvalidInput("--create cannot be combined with --verify, --reconcile and --heal", hint="Pull first.")
-    if arguments.delete_extra and not arguments.reconcile:
-        raise InvalidInput("--delete-extra is for --reconcile", hint="Write --reconcile --delete-extra.")
+    check_options(arguments, {"--delete-extra": "--reconcile"}, {"--create": "--verify --reconcile --heal"})
     opening = Replica.create if arguments.create else Replica.open
     with source_of(arguments.source, token) as source:
         source.options = _repeated(arguments)

@@ -13,12 +13,11 @@ import asyncio
 import warnings
 from urllib.parse import quote
 
-from ondisk.cli.arguments import add_keys, path, positive
+from ondisk.cli.arguments import add_keys, check_options, path, positive
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.streams import Output, complain
 from ondisk.errors import EXIT_DONE, ArchiveOffline, InvalidInput, StateError, StorageError
 
-_HTTP, _ELLIPTICS = ("bind", "token_file", "tls_cert", "tls_key"), ("id_size", "read_only")
 _BIND = ("127.0.0.1", 8787)
 
 
@@ -42,18 +41,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="answer read and write commands of elliptics here, without authentication; port 0 takes a free one",
     )
     parser.add_argument("--id-size", metavar="N", type=positive, help="bytes of an id of elliptics (default 64)")
-    parser.add_argument("--read-only", action="store_true", default=None, help="refuse commands that write")
+    parser.add_argument("--read-only", action="store_true", help="refuse commands that write")
     parser.add_argument("--json", action="store_true", help="print the address as a JSON object")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    is_http = arguments.elliptics is None
-    for name in _ELLIPTICS if is_http else _HTTP:
-        if getattr(arguments, name) is not None:
-            option = "--" + name.replace("_", "-")
-            problem = f"{option} needs --elliptics" if is_http else f"{option} cannot be combined with --elliptics"
-            raise InvalidInput(problem, hint="`ondisk serve --help` says which options belong together.")
-    (_serve_http if is_http else _serve_elliptics)(arguments, output)
+    needs = {"--id-size --read-only": "--elliptics", "--tls-key": "--tls-cert"}
+    check_options(arguments, needs, {"--bind --token-file --tls-cert --tls-key": "--elliptics"})
+    (_serve_http if arguments.elliptics is None else _serve_elliptics)(arguments, output)
     return EXIT_DONE
 
 
@@ -64,8 +59,6 @@ def _serve_http(arguments: argparse.Namespace, output: Output) -> None:
     except ModuleNotFoundError as error:
         hint = "Install it: pip install 'ondisk[server]'"
         raise StateError(f"the server needs the package {error.name}", hint=hint) from None
-    if arguments.tls_key is not None and arguments.tls_cert is None:
-        raise InvalidInput("--tls-key needs --tls-cert")
     token = None if arguments.token_file is None else read_token(arguments.token_file)
     tls = None if arguments.tls_cert is None else tls_of(arguments.tls_cert, arguments.tls_key)
     host, port = arguments.bind or _BIND
@@ -92,7 +85,7 @@ def _serve_elliptics(arguments: argparse.Namespace, output: Output) -> None:
         raise InvalidInput("--elliptics serves one dataset")
     (name,) = arguments.dataset
     host, port = arguments.elliptics
-    with open_dataset(name, read_only=bool(arguments.read_only)) as dataset:
+    with open_dataset(name, read_only=arguments.read_only) as dataset:
         backend = Backend(dataset, id_size=arguments.id_size or 64)
 
         def started(port: int) -> None:

@@ -273,7 +273,7 @@ def test_batches_may_be_smaller(run, vm2):
         done = run("append", vm2, "obs.vm2", "--batch-size", option)
         assert (done.code, why in done.err) == (2, True)
     done = run("append", vm2, "obs.vm2", "--batch-size", "5", "--spark")
-    assert (done.code, "--batch-size is not for --spark" in done.err) == (2, True)
+    assert (done.code, "--spark cannot be combined with --batch-size" in done.err) == (2, True)
 
 
 def test_csv_is_no_segment_of_a_disk_queue(run, weather):
@@ -381,7 +381,7 @@ def test_damage_in_a_queue_names_its_segment(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--all", "."], "--all is for queues only"),
+        (["--all", "."], "--all needs --format=diskqueue"),
         (["--format", "diskqueue", "--spark", "local", "."], "do not read queues"),
         (["--format", "diskqueue", "nothing"], "nothing: no such directory"),
         (["--format", "diskqueue", "."], ". contains no queue: it has no segments, and no state.dat"),
@@ -460,8 +460,8 @@ def test_lines_of_json_may_have_their_time_elsewhere(run, vm2):
         (["table.csv", "--delimiter", ";;"], 2, "the delimiter must be one character"),
         (["table.csv", "--delimiter", ";", "--time", "when", "--tz", "Mars"], 2, "'Mars' is not a time zone"),
         (["table.csv", "--format", "vm2", "--tz", "UTC"], 2, "a file of the format vm2 is not a table, and has no tz"),
-        (["table.csv", "--format", "diskqueue", "--tz", "UTC"], 2, "--tz is for tables that this process reads"),
-        (["table.csv", "--time", "when", "--spark", "local"], 2, "--time is for tables that this process reads"),
+        (["table.csv", "--format", "diskqueue", "--tz", "UTC"], 2, "--format=diskqueue cannot be combined with --tz"),
+        (["table.csv", "--time", "when", "--spark", "local"], 2, "--spark cannot be combined with --time"),
     ],
 )
 def test_options_of_tables_that_do_not_fit_are_refused(run, jsonl, options, code, message):

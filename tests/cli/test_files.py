@@ -73,8 +73,8 @@ def test_an_error_reports_the_files_before_it(run):
     ("options", "problem"),
     [
         ("--format blob", "does not contain its time\nWrite --time name:"),
-        ("--field site=path:1", "--field is for files of the format blob"),
-        ("--format blob --time mtime --delimiter ;", "--delimiter is for tables"),
+        ("--field site=path:1", "--field needs --format=blob"),
+        ("--format blob --time mtime --delimiter ;", "--format=blob cannot be combined with --delimiter"),
         ("--format blob --time mtime --field site", "'site' is not NAME=PART"),
         ("--format blob --time mtime --field site=name --field site=path", "a field is given twice"),
         ("--format blob --time mtime --tz UTC", "mtime is in UTC"),
@@ -91,8 +91,8 @@ def test_options_that_do_not_fit_are_an_error(run, options, problem):
 @pytest.mark.parametrize(
     ("options", "code", "problem"),
     [
-        ("--name {site}", 2, "--name is for files\nWrite --to DIR"),
-        ("--to out --data", 2, "--to writes files, and cannot be combined"),
+        ("--name {site}", 2, "--name needs --to\nWrite --to, too"),
+        ("--to out --data", 2, "--to cannot be combined with --data"),
         ("--to out --table", 2, "--to writes files"),
         ("--to out --fields site", 2, "--to writes files"),
         ("--to out --name {sit", 2, "is not a template for names"),

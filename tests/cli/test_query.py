@@ -502,10 +502,10 @@ def test_damage_ends_a_file_with_an_error_and_no_file(run, weather, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--columns", "area"], "--columns is for --csv, --parquet and --arrow only"),
+        (["--columns", "area"], "--columns needs --csv, --parquet or --arrow"),
         (["--csv", "--fields", "area"], "--fields is not for --csv, --parquet and --arrow"),
         (["--parquet", "x", "--fields", "area"], "Write --columns"),
-        (["--csv", "--overwrite"], "--overwrite is for --parquet and --arrow only"),
+        (["--csv", "--overwrite"], "--overwrite needs --parquet or --arrow"),
         (["--csv", "--columns", "data=text"], "CSV has no types, so data cannot have one"),
         (["--csv", "--columns", "area,area"], "names a column twice"),
         (["--csv", "--columns", "nothing"], "there is no column 'nothing'"),

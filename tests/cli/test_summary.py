@@ -122,9 +122,9 @@ def test_a_plot_replaces_a_file_only_if_that_is_wanted(run, weather):
     ("options", "code", "problem"),
     [
         ("--by nowhere", 4, "nowhere"),
-        ("--min-max area", 2, "--min-max is for groups\nWrite --by day"),
-        ("--plot x.svg", 2, "--plot is for groups"),
-        ("--by day --overwrite", 2, "--overwrite is for --plot only"),
+        ("--min-max area", 2, "--min-max needs --by\nWrite --by, too"),
+        ("--plot x.svg", 2, "--plot needs --by"),
+        ("--by day --overwrite", 2, "--overwrite needs --plot"),
         ("--by day --plot weather/x.svg", 2, "is in the dataset"),
         ("--by day --fields area", 2, "--by cannot be combined with --fields"),
         ("--by day --all-values", 2, "--by cannot be combined with"),
