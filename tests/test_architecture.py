@@ -168,11 +168,10 @@ TESTED_ELSEWHERE = {
     "cli/arguments.py": "cli/test_cli.py",
     "cli/backups.py": "cli/test_backup.py",
     "cli/dataset.py": "cli/test_cli.py",
-    "cli/maintenance.py": "cli/test_fix.py",  # and check, repack, archive, maintain
+    "cli/maintenance.py": "cli/test_fix.py",  # and check, repack, archive, maintain, adopt, ack
     "cli/matching.py": "cli/test_query.py",  # and summary, delete
     "cli/pipeline.py": "pipeline/test_run.py",  # with and without Spark
     "cli/output.py": "cli/test_docs.py",  # every shape in docs/cli.md
-    "cli/queues.py": "cli/test_ack.py",  # and adopt
     "cli/replication.py": "cli/test_replicate.py",  # and token
     "cli/reports.py": "cli/test_check.py",  # and fix, repack, maintain
     "cli/streams.py": "cli/test_append.py",

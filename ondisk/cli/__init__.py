@@ -58,9 +58,8 @@ COMMANDS = {
 }
 _SHARED = {
     **dict.fromkeys(("query", "summary", "delete"), "matching"),
-    **dict.fromkeys(("check", "fix", "repack", "archive", "unarchive", "maintain"), "maintenance"),
+    **dict.fromkeys(("check", "fix", "repack", "archive", "unarchive", "maintain", "adopt", "ack"), "maintenance"),
     **dict.fromkeys(("replicate", "promote", "token"), "replication"),
-    **dict.fromkeys(("adopt", "ack"), "queues"),
     **dict.fromkeys(("backup", "restore"), "backups"),
     **dict.fromkeys(("info", "formats", "scan", "completion", "spark-jar"), "about"),
 }  # command → module, where that has others, too

@@ -64,9 +64,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         metavar="F",
-        help="format of the files: vm2, jsonl, csv, parquet, arrow, seg; default: by extension, then by content."
-        " diskqueue: each FILE is the folder of a Beats disk queue, and what is new in it is stored. blob: each file is"
-        " a datum, and a FILE may be a folder",
+        help="format of the files; default: by extension, then by content; diskqueue and blob take folders",
     )
     add_table(
         parser, " Of blob: where the time of a file is: name:FORM or path:FORM, such as name:%%Y%%m%%d_%%H%%M, or mtime"
@@ -77,14 +75,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=PART",
         type=_field,
         action="append",
-        help="of blob: a field, and where its value is: path:1 is the first folder, path:-1 the last one, name:1 the"
-        " first part of the name, path or name the whole; repeat it for each field",
+        help="of blob: a field, and where its value is: path:1, path:-1, name:1, path or name; repeat it for each",
     )
     parser.add_argument(
-        "--all",
-        action="store_true",
-        help="the first time that a queue is imported, begin at its oldest event, not at the first that Beats has not"
-        " sent yet",
+        "--all", action="store_true", help="begin a queue at its oldest event, also if Beats has sent it"
     )
     parser.add_argument("--batch-size", metavar="N", type=positive, help="data in a batch; default: 100000, or 64 MiB")
     add_spark(parser, "read the files")

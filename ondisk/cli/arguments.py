@@ -34,8 +34,7 @@ def add_also(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         type=path,
         action="append",
-        help="read the dataset D as one with DATASET; D may be a pattern in quotes, such as 'sites/*'; repeat it for"
-        " each",
+        help="read the dataset D as one with DATASET; D may be a pattern, such as 'sites/*'; repeat it for each",
     )
 
 
@@ -84,7 +83,7 @@ def add_fields(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=TYPE",
         type=_field,
         action="append",
-        help="declare a metadata field: integer, real, text, boolean, timestamp, bytes, item; repeat it for each field",
+        help="declare a metadata field: integer, real, text, boolean, timestamp, bytes, item; repeat it for each",
     )
     parser.add_argument("--unique", metavar="A,B", type=names, help="the fields that together identify a datum")
     parser.add_argument("--index", metavar="A,B", type=names, help="fields with an index of their own")
@@ -98,16 +97,13 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
         help=f"the column of a table, or the key of JSON lines, that is the reftime; default: reftime.{of_others}",
     )
     parser.add_argument(
-        "--time-format",
-        metavar="F",
-        help="how times in a table are written, such as '%%d.%%m.%%Y %%H:%%M', unix or unix-ms; default: ISO 8601",
+        "--time-format", metavar="F", help="how times are written: '%%d.%%m.%%Y %%H:%%M', unix, unix-ms"
     )
     parser.add_argument("--tz", metavar="ZONE", help="zone of times without offset; tables need it: UTC, Europe/Rome")
     parser.add_argument(
         "--ambiguous",
         metavar="HOW",
-        help="local times that occur twice when clocks are put back: raise (default) refuses their rows, infer decides"
-        " by the order of the rows",
+        help="local times that occur twice: raise (default) refuses their rows, infer decides by their order",
     )
     parser.add_argument(
         "--null",
@@ -117,16 +113,10 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
         help="cells of CSV with one of these texts have no value, as empty ones: NA,-999",
     )
     parser.add_argument(
-        "--delimiter",
-        metavar="C",
-        help="the character between cells, or blanks for aligned columns; default: a comma, or a tab in a .tsv",
+        "--delimiter", metavar="C", help="between cells, or blanks; default: a comma, or a tab in a .tsv"
     )
     parser.add_argument("--decimal", metavar="C", help="the decimal mark in CSV: a point (default) or a comma")
-    parser.add_argument(
-        "--thousands",
-        metavar="C",
-        help="the sign between each three digits of numbers in CSV: a point, a comma, ', _ or blank; default: none",
-    )
+    parser.add_argument("--thousands", metavar="C", help="between three digits in CSV: a point, a comma, ', _ or blank")
     parser.add_argument("--header", metavar="NAME,NAME", type=names, help="the columns of CSV without a line of names")
     parser.add_argument("--skip-lines", metavar="N", type=count, help="lines of CSV before the names of the columns")
     parser.add_argument("--comment", metavar="TEXT", help="ignore lines of CSV that begin with this text, such as #")
@@ -165,21 +155,13 @@ def add_spark(parser: argparse.ArgumentParser, what: str) -> None:
 
 def add_match(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "match",
-        metavar="MATCH",
-        nargs="?",
-        help="a match expression; default: all data. `metadata.NAME: value` selects by metadata that are not declared;"
-        " this reads the data, so declare a field that you often select by",
+        "match", metavar="MATCH", nargs="?", help="a match expression, see docs/match.md; default: all data"
     )
 
 
 def add_aliases(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--aliases",
-        metavar="FILE",
-        type=path,
-        help="names that MATCH uses, in a file as arkimet's match-alias.conf; default: the one that `aliases` in"
-        " dataset.toml names",
+        "--aliases", metavar="FILE", type=path, help="the aliases of MATCH; default: those of dataset.toml"
     )
 
 
@@ -204,21 +186,18 @@ def path(text: str) -> str:
     return os.fsdecode(text.encode("utf-8", "surrogateescape"))
 
 
-def count(text: str) -> int:
+def count(text: str, least: int = 0) -> int:
     try:
         number = int(text)
     except ValueError:
         number = -1
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
     return number
 
 
 def positive(text: str) -> int:
-    number = count(text)
-    if not number:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return number
+    return count(text, 1)
 
 
 def duration(text: str) -> float:

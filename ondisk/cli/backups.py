@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +19,12 @@ if TYPE_CHECKING:
 
     from ondisk.backup import Backup, Listed, Problem, Restored
 
-_KEPT = {
+_EFFECTS = {
     "whole": "the backup has it whole",
-    "older": "the backup keeps an older copy",
-    "damaged": "it was copied as it is",
-    "partly": "its other files were copied",
-    "missing": "the backup has nothing of it",
-}
-_RESTORED = {
-    "older": "an older copy was restored",
-    "damaged": "it was restored as it is",
-    "partly": "its other files were restored",
-    "missing": "nothing of it was restored",
+    "older": "an older copy was {}",
+    "damaged": "it was {} as it is",
+    "partly": "its other files were {}",
+    "missing": "nothing of it was {}",
 }
 _REST = 999_999  # microseconds
 
@@ -60,7 +54,7 @@ def run_backup(arguments: argparse.Namespace, output: Output) -> int:
     removed = f"; {counted(len(done.removed), 'older point')} removed" * bool(done.removed)
     line = f"{done.dataset}: point {time_text(point)}: {_amount(done)}; {done.copied} copied, "
     lines = [f"{line}{counted(done.bytes, 'byte')}{removed}"]
-    output.show([values | _problems_of(done) | {"removed": done.removed}], _told(done.problems, _KEPT, lines))
+    output.show([values | _problems_of(done) | {"removed": done.removed}], _told(done.problems, "kept", lines))
     for name in away:
         complain("warning", f"the archive {name!r} is away: the backup has what earlier points have of it")
     return EXIT_DATA_SKIPPED if done.problems or away else EXIT_DONE
@@ -75,10 +69,10 @@ def _problems_of(done: Backup | Restored) -> dict[str, Any]:
     return {"problems": [values_of(each, *names) for each in done.problems], "offline": done.offline}
 
 
-def _told(problems: Iterable[Problem], effects: Mapping[str, str], lines: Iterable[str]) -> Iterator[str]:
-    """Print what is wrong with segments, and what the backup has of them; then yield the lines."""
+def _told(problems: Iterable[Problem], done: str | None, lines: Iterable[str]) -> Iterator[str]:
+    """Print what is wrong with segments, and what of them was `done`, such as restored; then yield the lines."""
     for each in problems:
-        effect = f"; {effects[each.kept]}" if each.kept in effects else ""
+        effect = "" if done is None else f"; {_EFFECTS[each.kept].format(done)}"
         complain("damaged", f"{each.segment}: {each.reason}{effect}")
     yield from lines
 
@@ -92,13 +86,7 @@ def add_restore(parser: argparse.ArgumentParser) -> None:
     ondisk restore /mnt/backup/weather weather --at 2026-11-22
     """
     parser.add_argument("target", metavar="TARGET", type=path, help="the folder of the backup")
-    parser.add_argument(
-        "path",
-        metavar="PATH",
-        nargs="?",
-        type=path,
-        help="the dataset to make: a folder that is empty or does not exist",
-    )
+    parser.add_argument("path", metavar="PATH", nargs="?", type=path, help="the dataset to make: a new or empty folder")
     parser.add_argument("--at", metavar="TIME", help="restore the newest point up to this date or time, in UTC")
     parser.add_argument("--verify", action="store_true", help="without PATH: compare all files with their checksums")
     parser.add_argument("--json", action="store_true", help="print one JSON object; without PATH, one for each point")
@@ -116,7 +104,7 @@ def run_restore(arguments: argparse.Namespace, output: Output) -> int:
     not_whole = f", {len(done.problems)} not whole" * bool(done.problems)
     line = f"{done.dataset}: restored from the point {time_text(done.point)}: {_amount(done)}{not_whole}"
     values = values_of(done, "dataset", "target", "point", "segments", "count", "size") | _problems_of(done)
-    output.show([values], _told(done.problems, _RESTORED, [line]))
+    output.show([values], _told(done.problems, "restored", [line]))
     if done.problems and not arguments.json:
         points = f"{command('restore', done.target, '--verify')} shows whether another point is whole"
         fix = f"{command('fix', done.dataset, '--yes')} reads what this one has"
@@ -137,7 +125,7 @@ def _list(target: str, output: Output, *, verify: bool) -> int:
         | {"damage": [values_of(problem, "segment", "reason", "kept") for problem in each.damage]}
         for each in found
     )
-    lines = chain.from_iterable(_told(each.damage, {}, [_line(each, verified=verify)]) for each in found)
+    lines = chain.from_iterable(_told(each.damage, None, [_line(each, verified=verify)]) for each in found)
     output.show(values, chain(lines, [f"{target}: {counted(len(found), 'point')}"]))
     if verify and any(each.damage for each in found):
         again = "the next `ondisk backup` copies again what is damaged here and unchanged in the dataset"

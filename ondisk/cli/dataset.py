@@ -46,12 +46,17 @@ def examined(check: Callable[[], Report]) -> tuple[Report, OndiskError | None]:
 
 
 @contextlib.contextmanager
-def open_dataset(path: str, *, read_only: bool = False, doubts: list[str] | None = None) -> Iterator[ondisk.Dataset]:
-    """Open a dataset; warn of a lost index (also in `doubts`), of archives, and of data that were in the way."""
+def open_dataset(
+    path: str, *, read_only: bool = False, doubts: list[str] | None = None, complete: bool = False
+) -> Iterator[ondisk.Dataset]:
+    """Open a dataset; warn of a lost index (also in `doubts`), of archives, and of data that were in the way.
+
+    With `complete`, raise SegmentMissing instead of the warning of an archive that is offline.
+    """
     doubts = [] if doubts is None else doubts
     with ondisk.open(path, read_only) as dataset:
         _warn_of_lost_index(path, dataset, doubts)
-        with _warnings_of_archives():
+        with _warnings_of_archives(complete=complete):
             try:
                 yield dataset
             finally:
@@ -65,19 +70,16 @@ def open_dataset(path: str, *, read_only: bool = False, doubts: list[str] | None
 def open_to_read(
     arguments: argparse.Namespace, doubts: list[str], *, complete: bool = False
 ) -> Iterator[ondisk.Dataset | ondisk.Merged]:
-    """Open the dataset of a command, with those of `--also`; warn as `open_dataset`, or raise if `complete`."""
+    """Open the dataset of a command, with those of `--also`, as `open_dataset` does."""
     if not arguments.also:
-        with (
-            open_dataset(arguments.dataset, read_only=True, doubts=doubts) as dataset,
-            _no_archives_offline() if complete else contextlib.nullcontext(),
-        ):
+        with open_dataset(arguments.dataset, read_only=True, doubts=doubts, complete=complete) as dataset:
             yield dataset
         return
     with ondisk.merged([arguments.dataset, *arguments.also]) as merged:
         for path in merged.paths:
             with ondisk.open(path, read_only=True) as dataset:
                 _warn_of_lost_index(path, dataset, doubts)
-        with _no_archives_offline() if complete else _warnings_of_archives():
+        with _warnings_of_archives(complete=complete):
             yield merged
 
 
@@ -93,26 +95,17 @@ def _warn_of_lost_index(path: str, dataset: ondisk.Dataset, doubts: list[str]) -
 
 
 @contextlib.contextmanager
-def _warnings_of_archives() -> Iterator[None]:
+def _warnings_of_archives(*, complete: bool) -> Iterator[None]:
     """At the end of the block, print the warnings of archives that cannot answer."""
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ArchiveOffline)
-        try:
-            yield
-        finally:
-            for message in dict.fromkeys(str(each.message) for each in caught):
-                complain("warning", message)
-
-
-@contextlib.contextmanager
-def _no_archives_offline() -> Iterator[None]:
-    """Raise SegmentMissing instead of the warning of an archive that is offline."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ArchiveOffline)
+        warnings.simplefilter("error" if complete else "always", ArchiveOffline)
         try:
             yield
         except ArchiveOffline as error:
             raise SegmentMissing(str(error), hint="Mount its disk, then run `ondisk archive --online`.") from None
+        finally:
+            for message in dict.fromkeys(str(each.message) for each in caught):
+                complain("warning", message)
 
 
 @contextlib.contextmanager
@@ -191,13 +184,8 @@ def changes_progress(verb: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _size(files: Sequence[str]) -> int | None:
-    total = 0
-    for name in files:
-        try:
-            found = Path(name).stat()
-        except OSError:
-            return None
-        if not stat.S_ISREG(found.st_mode):
-            return None
-        total += found.st_size
-    return total
+    try:
+        found = [Path(name).stat() for name in files]
+    except OSError:
+        return None
+    return sum(each.st_size for each in found) if all(stat.S_ISREG(each.st_mode) for each in found) else None

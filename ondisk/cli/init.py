@@ -28,21 +28,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", type=path, help="a directory that is empty or does not exist")
     parser.add_argument("--config", metavar="FILE", type=path, help="take the configuration of a file, or - for stdin")
     parser.add_argument(
-        "--from",
-        dest="source",
-        metavar="FILE",
-        type=path,
-        help="propose a configuration for a file of CSV or JSON lines, by its first rows; a dry run without --yes",
+        "--from", dest="source", metavar="FILE", type=path, help="propose a configuration for CSV or JSON lines"
     )
     parser.add_argument("--yes", action="store_true", help="with --from: create the dataset that is proposed")
     add_table(parser)
     parser.add_argument("--backend", choices=("elliptics",), help="write the configuration that this backend needs")
     parser.add_argument("--format", metavar="F", help="format of appended data, see `ondisk formats`; default: seg")
-    parser.add_argument(
-        "--step",
-        metavar="STEP",
-        help="time of a segment: hourly, daily, weekly, biweekly, monthly, yearly; or sequence",
-    )
+    parser.add_argument("--step", metavar="STEP", help="hourly, daily, weekly, biweekly, monthly, yearly or sequence")
     add_fields(parser)
     parser.add_argument("--replace", choices=("no", "yes", "newer"), help="whether duplicates replace (default no)")
     parser.add_argument("--compression", choices=("lz4", "none"), help="compression of seg segments (default lz4)")

@@ -1,4 +1,4 @@
-"""The commands `check`, `fix`, `repack`, `archive`, `unarchive` and `maintain`: they look after the segments."""
+"""The commands `check`, `fix`, `repack`, `archive`, `unarchive`, `maintain`, `adopt` and `ack`: about segments."""
 
 from __future__ import annotations
 
@@ -8,17 +8,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ondisk
-from ondisk.cli.arguments import add_encrypted, add_keys, add_spark, check_options, duration, path
+from ondisk.cli.arguments import (
+    add_encrypted,
+    add_fields,
+    add_keys,
+    add_spark,
+    check_options,
+    declared,
+    duration,
+    path,
+    positive,
+)
 from ondisk.cli.dataset import examined, executors, open_dataset, segments_progress
 from ondisk.cli.reports import show_checked, show_maintained, show_mended, show_would_mend, show_would_rebuild
 from ondisk.cli.streams import Output, complain
-from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError, counted
+from ondisk.errors import (
+    EXIT_DATA_SKIPPED,
+    EXIT_DONE,
+    EXIT_FINDINGS,
+    DatasetNotFound,
+    InvalidInput,
+    OndiskError,
+    counted,
+)
 
 if TYPE_CHECKING:
-    from ondisk import Dataset
+    from ondisk import Dataset, Location
     from ondisk.dataset.dataset import Progress
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.states import Diagnosis, Done, Report, State
+    from ondisk.queue import Acknowledged
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +54,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         "--max-duration",
         metavar="D",
         type=duration,
-        help="read data for this long (90s, 1h30m, 1d), least recently read segments first; writes the findings"
-        " to the index",
+        help="read data for this long (90s, 1h30m, 1d), least recently read first; writes findings to the index",
     )
     add_spark(parser, "read the data")
     parser.add_argument("--all", action="store_true", help="also list the segments that are OK")
@@ -99,11 +117,7 @@ def add_fix(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rebuild", action="store_true", help="first rebuild a damaged index from the segments")
     parser.add_argument(
-        "--salvage",
-        action="append",
-        default=[],
-        metavar="SEGMENT",
-        help="keep what is whole of a damaged segment, and move its file to quarantine",
+        "--salvage", action="append", default=[], metavar="SEGMENT", help="keep what is whole of a damaged segment"
     )
     parser.add_argument("--acknowledge", action="store_true", help="first, set the number of lost data to 0")
     add_spark(parser, "read the segments")
@@ -141,18 +155,8 @@ def run_fix(arguments: argparse.Namespace, output: Output) -> int:
             code = _would_mend(noted(report), error, "fix", FIXED, output)
             return EXIT_FINDINGS if lost else code
         with executors(arguments.spark) as spark:
-
-            def fix(progress: Progress) -> Report:
-                try:
-                    report = noted(dataset.fix(**options, progress=progress, spark=spark))
-                except OndiskError as error:  # the index was moved aside all the same
-                    if "report" in error.context:
-                        error.context["report"].segments[:0] = rebuilt
-                    raise
-                report.segments[:0] = rebuilt
-                return report
-
-            return _mend(dataset, "fix", fix, output)
+            options |= {"spark": spark}
+            return _mend(dataset, "fix", lambda shown: noted(dataset.fix(**options, progress=shown)), output, rebuilt)
 
 
 def _would_mend(report: Report, error: OndiskError | None, verb: str, states: State, output: Output) -> int:
@@ -169,28 +173,43 @@ def _would_mend(report: Report, error: OndiskError | None, verb: str, states: St
     return EXIT_DONE if report.is_clean and not work else EXIT_FINDINGS
 
 
-def _mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output: Output) -> int:
-    """Run fix or repack, and print what it did and the state after it. Return the exit code."""
+def _mend(
+    dataset: Dataset,
+    name: str,
+    mend: Callable[[Progress], Report],
+    output: Output,
+    before: Sequence[Diagnosis | Done] = (),
+) -> int:
+    """Run fix or repack, and print what it did, also `before` it, and the state after it. Return the exit code."""
     from ondisk.maintenance import last_report
 
+    report, failed = _mended(name, mend)
+    report.segments[:0] = before
+    left, denied = examined(dataset.check)
+    left = left.after(report)
+    last_report.save(dataset.path, name, left, report.segments, failed or denied)
+    code = _finish(report, left, failed or denied, output)
+    return EXIT_FINDINGS if code == EXIT_DONE and dataset.quarantine.kept else code
+
+
+def _mended(name: str, mend: Callable[[Progress], Report]) -> tuple[Report, OndiskError | None]:
+    """Return the report of what mends segments; with the error that left some, or the rest, as they were."""
     try:
         with segments_progress(name) as progress:
-            report = verb(progress)
+            return mend(progress), None
     except OndiskError as error:
-        if "report" in error.context:
-            left, _ = examined(dataset.check)
-            report = error.context["report"]  # the segments before the error, or all others, were mended
-            show_mended(report, left.after(report), output)
-            last_report.save(dataset.path, name, left.after(report), report.segments, error)
-        raise
-    left, denied = examined(dataset.check)
+        if "report" not in error.context:
+            raise
+        return error.context["report"], error
+
+
+def _finish(report: Report, left: Report, failed: OndiskError | None, output: Output) -> int:
     show_mended(report, left, output)
-    last_report.save(dataset.path, name, left, report.segments, denied)
-    if denied is not None:
-        raise denied
+    if failed is not None:
+        raise failed
     if report.lost:
         return EXIT_DATA_SKIPPED
-    return EXIT_DONE if left.is_clean and not dataset.quarantine.kept else EXIT_FINDINGS
+    return EXIT_DONE if left.is_clean else EXIT_FINDINGS
 
 
 def add_repack(parser: argparse.ArgumentParser) -> None:
@@ -218,11 +237,8 @@ def run_repack(arguments: argparse.Namespace, output: Output) -> int:
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
         if arguments.yes:
             with executors(arguments.spark) as spark:
-
-                def repack(progress: Progress) -> Report:
-                    return dataset.repack(**options, progress=progress, spark=spark)
-
-                return _mend(dataset, "repack", repack, output)
+                options |= {"spark": spark}
+                return _mend(dataset, "repack", lambda shown: dataset.repack(**options, progress=shown), output)
         report, error = examined(lambda: dataset.repack(**options, dry_run=True))
     return _would_mend(report, error, "repack", REPACKED, output)
 
@@ -317,10 +333,7 @@ def add_maintain(parser: argparse.ArgumentParser) -> None:
     add_keys(parser)
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only print what would be done")
     parser.add_argument(
-        "--max-duration",
-        metavar="D",
-        type=duration,
-        help="read the data of each dataset for this long (90s, 1h30m, 1d), least recently read segments first",
+        "--max-duration", metavar="D", type=duration, help="read data of each dataset for this long (90s, 1h30m, 1d)"
     )
     parser.add_argument("--metrics", metavar="FILE", type=path, help="write metrics for Prometheus; not in a dry run")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each dataset")
@@ -357,3 +370,92 @@ def _error_text(result: Maintained) -> str:
     error = result.error
     text = str(error) if isinstance(error, OndiskError) else "".join(traceback.format_exception(error))
     return text if result.dataset in text else f"{result.dataset}: {text}"
+
+
+def add_adopt(parser: argparse.ArgumentParser) -> None:
+    """Make a disk queue of Beats, or a dataset of arkimet, a dataset, where it is. A dry run without --yes.
+
+    Stop Beats or arkimet first. Beats can continue to write and read there while no command of ondisk runs;
+    `ondisk fix` then reads what is new. No segment is changed.
+
+    ondisk adopt /var/lib/filebeat/diskqueue --field host=text --index host
+    ondisk adopt /srv/arkimet/cosmo --field step=integer --yes
+    """
+    parser.add_argument("folder", metavar="FOLDER", type=path, help="the folder with state.dat or arkimet's config")
+    add_keys(parser)
+    parser.add_argument("--yes", action="store_true", help="adopt; without it, only print what would be read")
+    add_fields(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+
+
+def run_adopt(arguments: argparse.Namespace, output: Output) -> int:
+    config = declared(arguments)
+    if not arguments.yes:
+        report, error = examined(lambda: ondisk.adopt(arguments.folder, config, dry_run=True))
+        _show_plan(report, output)
+        if error is not None:
+            raise error
+        return EXIT_FINDINGS
+    report, failed = _mended("adopt", lambda shown: ondisk.adopt(arguments.folder, config, progress=shown))
+    try:
+        with ondisk.open(arguments.folder, read_only=True) as dataset:
+            left, denied = examined(dataset.check)
+    except DatasetNotFound:
+        if failed is None:
+            raise
+        _show_plan(report, output)  # nothing was adopted
+        raise failed from None
+    return _finish(report, left.after(report), failed or denied, output)
+
+
+def _show_plan(report: Report, output: Output) -> None:
+    from ondisk.maintenance.states import FIXED
+
+    work = report.mended_by(FIXED)
+    told = [each for each in report if each not in work and (each.state or each.action is not None)]
+    show_would_mend(report, "read", work, told, output)
+
+
+def add_ack(parser: argparse.ArgumentParser) -> None:
+    """Acknowledge data of a queue: what the consumer has read is removed. A dry run without --yes.
+
+    ondisk ack queue --count 1000
+    ondisk ack queue --count 1000 --yes
+    ondisk ack queue --through 3.seg:1260 --yes
+    """
+    add_encrypted(parser)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--through", metavar="LOCATION", type=_location, help="up to this datum, such as 3.seg:1260")
+    which.add_argument("--count", metavar="N", type=positive, help="how many data to acknowledge")
+    parser.add_argument("--yes", action="store_true", help="acknowledge; without it, only print what would be done")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run_ack(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.queue import acknowledge
+
+    with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
+        done = acknowledge(dataset, through=arguments.through, count=arguments.count, dry_run=not arguments.yes)
+        _show_acknowledged(done, output, dry_run=not arguments.yes)
+        remains = bool(dataset.quarantine.kept) if arguments.yes else bool(done.count or done.removed)
+    return EXIT_FINDINGS if remains else EXIT_DONE
+
+
+def _show_acknowledged(done: Acknowledged, output: Output, *, dry_run: bool) -> None:
+    at, removed = done.position, done.removed
+    values = {"would_acknowledge" if dry_run else "acknowledged": done.count, "segment": at.segment}
+    values |= {"byte_index": at.byte_index, "frame_index": at.frame_index}
+    data = f"{counted(done.count, 'datum')} {'would be ' if dry_run else ''}acknowledged"
+    segments = f"{counted(len(removed), 'segment')} {'to remove' if dry_run else 'removed'}"
+    how = "; --yes does it" * (dry_run and bool(done.count or removed))
+    line = f"{data}: the consumer continues at byte {at.byte_index} of {at.segment}.seg; {segments}{how}"
+    output.show([values | {"removed": removed}], [line])
+
+
+def _location(text: str) -> Location:
+    from ondisk import Location
+
+    segment, colon, offset = text.rpartition(":")
+    if not (segment and colon and offset.isascii() and offset.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a segment and an offset such as 3.seg:1260")
+    return Location(segment, int(offset), 0)

@@ -75,9 +75,7 @@ def add_query(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sort", metavar="S", help="[minute|hour|day|month|year:]field,...; -field is descending")
     parser.add_argument("--limit", metavar="N", type=count, help="print at most N data")
     parser.add_argument(
-        "--skip-damaged",
-        action="store_true",
-        help="leave out data that cannot be read, print which ones on standard error, and end with 8",
+        "--skip-damaged", action="store_true", help="leave out data that cannot be read, and end with 8"
     )
     parser.add_argument("--complete", action="store_true", help="fail if data in an offline archive match")
     parser.add_argument("--fields", metavar="A,B", type=names, help="print only these metadata fields")
@@ -90,26 +88,15 @@ def add_query(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--parquet", metavar="FILE", type=path, help="write a file of Parquet")
     form.add_argument("--arrow", metavar="FILE", type=path, help="write a file of Arrow, which is Feather, too")
     parser.add_argument(
-        "--columns",
-        metavar="A,B",
-        type=column_types,
-        help="the columns of --csv, --parquet and --arrow: fields, reftime, metadata.NAME, data.KEY, data, dataset"
-        " with --also, segment, offset, size; default: all but the last three. In a file also with types, such as"
-        " data.wind=real",
+        "--columns", metavar="A,B", type=column_types, help="columns of --csv, --parquet, --arrow: reftime,data.wind"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the file of --parquet or --arrow")
     parser.add_argument("--to", metavar="DIR", type=path, help="write each datum to a file in this folder")
     parser.add_argument(
-        "--name",
-        metavar="TEMPLATE",
-        help="with --to: the names of the files, such as {reftime:%%Y%%m%%d_%%H%%M}_{site}.jpg; times are in UTC;"
-        " default: {path}, which `ondisk append --format blob` has stored",
+        "--name", metavar="TEMPLATE", help="with --to: names, such as {reftime:%%Y%%m%%d_%%H%%M}_{site}.jpg"
     )
     parser.add_argument(
-        "--link",
-        action="store_true",
-        help="with --to: make hard links to the files of the dataset, which take no space, instead of copies. If you"
-        " edit such a file in place, you change the dataset",
+        "--link", action="store_true", help="with --to: make hard links, which share the bytes, instead of copies"
     )
 
 
@@ -262,9 +249,7 @@ def add_summary(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", metavar="G,H", help="count by hour, day, month, year or declared field, or by several")
     parser.add_argument("--tz", metavar="ZONE", help="with --by: the zone of days and hours, Europe/Rome; default: UTC")
     parser.add_argument(
-        "--min-max",
-        metavar="FIELD",
-        help="with --by: also the lowest, mean and highest value of a declared field, or of data.NAME in the data",
+        "--min-max", metavar="FIELD", help="with --by: the lowest, mean and highest value, also of data.NAME"
     )
     parser.add_argument("--plot", metavar="FILE.svg", type=path, help="with --by: draw the groups to a file")
     parser.add_argument("--overwrite", action="store_true", help="replace the file of --plot")

@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 def add(parser: argparse.ArgumentParser) -> None:
     add_encrypted(parser)
     parser.add_argument(
-        "--leave-out",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="make an archive of an older version a dataset of its own, DATASET-NAME; repeatable",
+        "--leave-out", action="append", default=[], metavar="NAME", help="make this older archive a dataset of its own"
     )
     parser.add_argument(
         "--forget",

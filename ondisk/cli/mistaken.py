@@ -68,7 +68,7 @@ def note_columns(
             count += 1
             if lacking.keys() <= known.keys():
                 return
-        for name in lacking.keys() - known.keys() if count else ():
+        for name in [name for name in lacking if count and name not in known]:
             others = [each for each in known if each.partition(".")[0] == name.partition(".")[0]]
             complain("note", f"none of the first {count} data that match has {shown(name)}{_there_is(name, others)}")
 

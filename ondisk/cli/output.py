@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from itertools import chain, islice, takewhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import chain, takewhile
+from typing import TYPE_CHECKING, Any
 
 from ondisk import json_shapes
+from ondisk.batched import batched
 from ondisk.cli.streams import printable, write_stdout
 from ondisk.dataset.json_lines import (
     as_json,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 _PAGE = 1000  # data in a table: a table is laid out in memory, so more data are printed as several tables
 _LONGEST = 80  # characters of a datum's data
 _PERIODS = {"hour": 16, "day": 10, "month": 7, "year": 4}  # and how much of the text of a time names it
-_T = TypeVar("_T")
 _CONTROLS = frozenset(map(chr, {*range(32), 127} - {*b"\t\n\v\f\r\x1b"}))
 
 
@@ -83,7 +83,7 @@ class Output:
 
         header = [*by, "count", "size", *(() if is_span_known else ("begin", "end"))]
         header += ("lowest", "mean", "highest") if of else ()
-        write_stdout(table(header, [*map(cells, page)]).encode() for page in _pages(groups))
+        write_stdout(table(header, [*map(cells, page)]).encode() for page in batched(groups, lambda _: 1, _PAGE))
 
 
 def print_table(data: Iterable[Datum], fields: Sequence[str], *, datasets: bool = False) -> None:
@@ -96,7 +96,7 @@ def print_table(data: Iterable[Datum], fields: Sequence[str], *, datasets: bool 
             yield [time_text(datum.reftime), *_source(datum), *values, _data_shown(datum.data)]
 
     header = ["reftime", *["dataset"] * datasets, *fields, "data"]
-    write_stdout(table(header, list(rows(page))).encode() for page in _pages(data))
+    write_stdout(table(header, list(rows(page))).encode() for page in batched(data, lambda _: 1, _PAGE))
 
 
 def _source(datum: Datum) -> list[str]:
@@ -122,12 +122,6 @@ def key_text(key: Any, by: str) -> str:
 def number_text(value: Value | None) -> str:
     """Return a value with six digits, enough for a glance; nothing if it is missing."""
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else shown_value(value)
-
-
-def _pages(data: Iterable[_T]) -> Iterator[list[_T]]:
-    iterator = iter(data)
-    while page := list(islice(iterator, _PAGE)):
-        yield page
 
 
 def in_columns(rows: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -60,29 +60,17 @@ def add_replicate(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--once", action="store_true", help="end when the replica has what the source has now (default)")
     how.add_argument("--follow", action="store_true", help="continue until SIGINT or SIGTERM arrives")
     how.add_argument("--verify", action="store_true", help="compare both, report what differs, and change nothing")
-    how.add_argument(
-        "--reconcile",
-        action="store_true",
-        help="compare all data, and fetch and delete what differs: after an error 71 or 72. A dry run without --yes",
-    )
-    how.add_argument(
-        "--heal",
-        action="store_true",
-        help="return to the source what it has lost or cannot read, and the replica has. A dry run without --yes",
-    )
+    how.add_argument("--reconcile", action="store_true", help="fetch and delete what differs. A dry run without --yes")
+    how.add_argument("--heal", action="store_true", help="return to the source what it lacks. A dry run without --yes")
     parser.add_argument(
-        "--delete-extra", action="store_true", help="with --reconcile: also delete the data that only the replica has"
+        "--delete-extra", action="store_true", help="with --reconcile: delete what only the replica has"
     )
     parser.add_argument("--yes", action="store_true", help="do what a dry run only prints")
     parser.add_argument(
-        "--interval",
-        metavar="D",
-        type=duration,
-        default=10.0,
-        help="with --follow: how long to wait for new changes (90s, 1h30m, 1d); default: 10s",
+        "--interval", metavar="D", type=duration, default=10.0, help="with --follow: time between pulls; default: 10s"
     )
     parser.add_argument(
-        "--bandwidth", metavar="B", type=_bandwidth, help="bytes of data in a second, on average, such as 500K or 5M"
+        "--bandwidth", metavar="B", type=_bandwidth, help="bytes of data in a second, such as 500K or 5M"
     )
     parser.add_argument("--token-file", metavar="FILE", type=path, help="write the token here after each pull")
     parser.add_argument("--server-token", metavar="FILE", type=path, help="a file with the token that the server needs")
@@ -98,23 +86,14 @@ def run_replicate(arguments: argparse.Namespace, output: Output) -> int:
     check_options(arguments, {"--delete-extra": "--reconcile"}, {"--create": "--verify --reconcile --heal"})
     opening = Replica.create if arguments.create else Replica.open
     with source_of(arguments.source, token) as source:
-        source.options = _repeated(arguments)
+        files = {"--server-token": arguments.server_token, "--key-file": arguments.key_file}
+        source.options = [word for option, file in files.items() if file is not None for word in (option, str(file))]
         with opening(arguments.replica, source) as replica:
             return _replicate(replica, arguments, output)
 
 
-def _compares(arguments: argparse.Namespace) -> bool:
-    return bool(arguments.verify or arguments.reconcile or arguments.heal)
-
-
-def _repeated(arguments: argparse.Namespace) -> list[str]:
-    """Return the options that another command needs, too."""
-    files = {"--server-token": arguments.server_token, "--key-file": arguments.key_file}
-    return [word for option, file in files.items() if file is not None for word in (option, str(file))]
-
-
 def _replicate(replica: Replica, arguments: argparse.Namespace, output: Output) -> int:
-    if _compares(arguments):
+    if arguments.verify or arguments.reconcile or arguments.heal:
         return _compare(replica, arguments, output)
     try:
         pulled = _pull(replica, arguments)
@@ -201,8 +180,9 @@ def _report(replica: Replica, pulled: Pulled, output: Output, reported: set[str]
             complain("warning", f"{data} missing{first}: {reason}; {how}")
 
 
-def _nonzero(*counts: tuple[int, str]) -> list[str]:
-    return [f"{count} {what}" for count, what in counts if count]
+def _counts(found: Any, *names: str) -> str:
+    """Return the counts that are not 0, with the names that they have in JSON."""
+    return ", ".join(f"{count} {name}" for name in names if (count := getattr(found, name)))
 
 
 def _show_pulled(path: str, pulled: Pulled, output: Output) -> None:
@@ -210,31 +190,27 @@ def _show_pulled(path: str, pulled: Pulled, output: Output) -> None:
     lag = pulled.lag
     differences = [{"seq": each.seq, "lost": each.is_lost, "reason": each.reason} for each in pulled.differences]
     values = {"replica": path, **values_of(pulled, *keys), "lag": lag._asdict(), "differences": differences}
-    parts = [f"{pulled.stored} stored", f"{pulled.deleted} deleted"]
-    parts += _nonzero((pulled.present, "already here"), (pulled.old, "too old"), (pulled.missing, "missing"),
-                      (pulled.kept, "kept that the source has lost"))  # fmt: skip
+    done = f"{pulled.stored} stored, {pulled.deleted} deleted"
+    if others := _counts(pulled, "present", "old", "missing", "kept"):
+        done += f", {others}"
     left = f"{counted(lag.changes, 'change')} left" if lag.changes else "nothing left"
-    line = f"{path}: {', '.join(parts)}; {counted(pulled.bytes, 'byte')}; change {pulled.offset}, {left}"
-    output.show([values], [line])
+    output.show([values], [f"{path}: {done}; {counted(pulled.bytes, 'byte')}; change {pulled.offset}, {left}"])
 
 
 def _show_compared(path: str, found: Verified, output: Output) -> None:
     from ondisk.json_shapes import format_time
 
-    keys = ("source", "offset", "left", "missing", "extra", "differs", "damaged", "unreadable", "lost", "aged")
+    kinds = ("missing", "extra", "differs", "damaged", "unreadable", "lost", "aged")
     findings = [{"seq": each.seq, "kind": each.kind, "reftime": format_time(each.reftime)} for each in found.findings]
     lines = []
     for each in found.segments:
         more = f" and {each.count - 1} more" * (each.count > 1)
         time = format_time(each.first.reftime)
         lines.append(f"{each.kind}: datum {each.first.seq} of {time}{more}, in {each.segment}")
-    parts = _nonzero((found.missing, "missing"), (found.extra, "only in the replica"), (found.differs, "differ"),
-                     (found.damaged, "damaged in the replica"), (found.unreadable, "unreadable at the source"),
-                     (found.lost, "lost at the source")) or ["nothing differs"]  # fmt: skip
-    parts += _nonzero((found.aged, "removed by age on one side"))
     left = f"; {counted(found.left, 'later change')} not compared" if found.left else ""
-    lines.append(f"{path}: {', '.join(parts)}; up to change {found.offset}{left}")
-    output.show([{"replica": path, **values_of(found, *keys), "findings": findings}], lines)
+    lines.append(f"{path}: {_counts(found, *kinds) or 'nothing differs'}; up to change {found.offset}{left}")
+    values = {"replica": path, **values_of(found, "source", "offset", "left", *kinds), "findings": findings}
+    output.show([values], lines)
 
 
 def _show_reconciled(path: str, done: Reconciled, output: Output, *, dry_run: bool) -> None:
@@ -245,21 +221,18 @@ def _show_reconciled(path: str, done: Reconciled, output: Output, *, dry_run: bo
     listed = {name: [seq for seq, _ in getattr(done, name)] for name in ("deletions", "extras")}
 
     def lines() -> Iterator[str]:
-        both = ("deleted", done.deletions, done.deleted), ("only in the replica", done.extras, done.extra)
-        for what, some, count in both:
+        for what, some, count in (("deleted", done.deletions, done.deleted), ("extra", done.extras, done.extra)):
             yield from (f"{what}: datum {seq} of {format_time(reftime)}" for seq, reftime in some)
             if count > len(some) > 0:
                 yield f"{what}: and {count - len(some)} more"
         for name in done.unmended:
             problem = f"data of {name} are damaged, and the source does not have all that it needs to mend it"
             complain("warning", f"{problem}: run {command('fix', path, '--salvage', name, '--yes')}, then this again")
-        parts = [f"{done.fetched} fetched", f"{done.deleted} deleted"]
-        parts += _nonzero((done.renumbered, "renumbered"), (done.replaced, "replaced"),
-                          (done.kept, "kept for the source"),
-                          (done.extra, "only in the replica, kept without --delete-extra"),
-                          (done.missing, "missing"))  # fmt: skip
+        counts = f"{done.fetched} fetched, {done.deleted} deleted"
+        if others := _counts(done, "renumbered", "replaced", "kept", "extra", "missing"):
+            counts += f", {others}"
         how = "; --yes does it" * (dry_run and done.has_work)
-        yield f"{path}: {'would be ' * dry_run}{', '.join(parts)}; change {done.offset}{how}"
+        yield f"{path}: {'would be ' * dry_run}{counts}; change {done.offset}{how}"
 
     output.show([{"replica": path, "dry_run": dry_run, **values_of(done, *keys), **listed}], lines())
 
@@ -271,9 +244,9 @@ def _show_healed(path: str, healed: Healed, output: Output, *, dry_run: bool) ->
     def lines() -> Iterator[str]:
         for seq, reason in healed.reasons:
             complain("warning", f"the datum {seq} did not return: {reason}")
-        parts = [f"{healed.lost} lost", f"{healed.unreadable} unreadable", *_nonzero((healed.left, "left"))]
         how = "; --yes does it" * (dry_run and healed.has_work)
-        yield f"{path}: {'would return' if dry_run else 'returned'} to the source: {', '.join(parts)}{how}"
+        counts = _counts(healed, "lost", "unreadable", "left") or "nothing"
+        yield f"{path}: {'would return' if dry_run else 'returned'} to the source: {counts}{how}"
 
     output.show([values | {"remaining": remaining}], lines())
 
@@ -313,19 +286,15 @@ def run_promote(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.cli.dataset import open_dataset
     from ondisk.replication.replica import check_replica, promote
 
-    if arguments.yes:
-        with promote(arguments.replica) as dataset:
-            _show_promoted(dataset.info(), "is an ordinary dataset now, with the UUID {uuid}", arguments, output)
-        return EXIT_DONE
-    with open_dataset(arguments.replica, read_only=True) as dataset:
-        check_replica(dataset)
-        _show_promoted(dataset.info(), "would become an ordinary dataset; --yes does it", arguments, output)
-    return EXIT_FINDINGS
-
-
-def _show_promoted(info: dict[str, Any], what: str, arguments: argparse.Namespace, output: Output) -> None:
+    with promote(arguments.replica) if arguments.yes else open_dataset(arguments.replica, read_only=True) as dataset:
+        if not arguments.yes:
+            check_replica(dataset)
+        info = dataset.info()
+    done = f"is an ordinary dataset now, with the UUID {info['uuid']}"
+    what = done if arguments.yes else "would become an ordinary dataset; --yes does it"
     values = {"dataset": info["path"], "uuid": info["uuid"], "dry_run": not arguments.yes}
-    output.show([values], [f"{info['path']} {what.format(**info)}"])
+    output.show([values], [f"{info['path']} {what}"])
+    return EXIT_DONE if arguments.yes else EXIT_FINDINGS
 
 
 def add_token(parser: argparse.ArgumentParser) -> None:

@@ -28,8 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--bind",
         metavar="HOST:PORT",
         type=_address,
-        help="answer HTTP here (default 127.0.0.1:8787); port 0 takes a free one. Others can reach another HOST than"
-        " 127.0.0.1, ::1 and localhost, so it needs --token-file",
+        help="answer HTTP here (default 127.0.0.1:8787); other hosts than this machine need --token-file",
     )
     parser.add_argument("--token-file", metavar="FILE", type=path, help="answer those who send the token in this file")
     parser.add_argument("--tls-cert", metavar="FILE", type=path, help="use TLS, with this certificate")

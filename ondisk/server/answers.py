@@ -68,7 +68,17 @@ class Refused(Exception):
         super().__init__(error.message)
         self.status = status
         self.error = error
-        self.headers = headers or {}
+        self.headers = {**(headers or {}), **({"retry-after": "1"} if status == 503 else {})}
+
+    @classmethod
+    def of(cls, error: Exception) -> Refused:
+        """Return how a request is answered that failed with an error."""
+        if isinstance(error, Refused):
+            return error
+        if isinstance(error, OndiskError):
+            return cls(next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), error)
+        # A defect: its text may say too much.
+        return cls(500, OndiskError("the server failed", hint="Its log says why."))
 
 
 class Json(Response):
@@ -82,20 +92,6 @@ class Json(Response):
 
     def render(self, content: Any) -> bytes:
         return json_shapes.dump(as_json(content)) + b"\n"
-
-
-def of_error(error: Exception) -> Response:
-    """Return the answer that reports an error: what, where, and what to do."""
-    status, headers = 500, {}
-    if isinstance(error, Refused):
-        status, headers, error = error.status, {**error.headers}, error.error
-    elif isinstance(error, OndiskError):
-        status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-    else:  # a defect: its text may say too much
-        error = OndiskError("the server failed", hint="Its log says why.")
-    if status == 503:
-        headers["retry-after"] = "1"
-    return Json(error_as_json(error), status, headers)
 
 
 def error_as_json(error: OndiskError) -> dict[str, Any]:

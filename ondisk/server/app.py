@@ -1,18 +1,4 @@
-"""What the server answers: its endpoints.
-
-    GET  /health                        whether all datasets can be read; needs no token
-    GET  /metrics                       for Prometheus
-    GET  /openapi.json                  what this server answers, for programs
-    GET  /dataset/NAME/config           the configuration
-    GET  /dataset/NAME/summary          counts of what matches; also with POST, which has the parameters in its body
-    GET  /dataset/NAME/query            the data that match, as JSON lines, CSV, Parquet or their bytes; also with POST
-    GET  /dataset/NAME/data/SEGMENT     the bytes of a segment, or of one datum, or a range of these
-    GET  /dataset/NAME/describe         for replicas, as the next ones; see `ondisk.replication.source.Source`
-    POST /dataset/NAME/changes
-    POST /dataset/NAME/seqs
-    POST /dataset/NAME/fetch
-    POST /dataset/NAME/contents
-    POST /dataset/NAME/removed
+"""What the server answers: its endpoints, which docs/server.md lists.
 
 A name is looked up among those of the datasets, and a segment in the index: no path of a request reaches the disk.
 """
@@ -66,7 +52,7 @@ def application(
     endpoints = Endpoints(requests, counts)
     dataset = "/dataset/{name}"
     routes = [
-        Route("/health", endpoints.health),
+        Route("/health", endpoints.health),  # needs no token
         Route("/metrics", endpoints.metrics),
         Route("/openapi.json", endpoints.openapi),
         Route(f"{dataset}/config", endpoints.config),
@@ -74,7 +60,7 @@ def application(
         Route(f"{dataset}/query", endpoints.query, methods=["GET", "POST"]),
         Route(f"{dataset}/data/{{segment:path}}", endpoints.data),
     ]
-    for name, keys in OF_REPLICAS.items():
+    for name, keys in OF_REPLICAS.items():  # the methods of `ondisk.replication.source.Source`
         method = "POST" if keys else "GET"
         routes.append(Route(f"{dataset}/{name}", endpoints.of_replicas(name, keys), methods=[method]))
     sessions = None if token is None else Sessions(token)

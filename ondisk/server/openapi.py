@@ -45,7 +45,6 @@ _CODE: _Schema = {"type": "integer", "description": "The exit code that a comman
 _NAMES: _Schema = {"type": "array", "items": {"type": "string"}}
 _COUNT: _Schema = {"type": "integer", "minimum": 0, "maximum": INTEGER_MAX}
 _SEQ: _Schema = {"type": "integer", "minimum": 1, "maximum": HIGHEST}
-_MATCH: _Schema = {"type": "string", "description": "A match expression; default: all data."}
 
 _KEYS: _Schemas = {
     "match": {"type": "string", "description": "A match expression; default: all data."},

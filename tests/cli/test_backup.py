@@ -60,7 +60,7 @@ def test_a_damaged_segment_ends_with_8_and_is_named(run, weather):
     done = run("backup", weather, "saved", "--create")
     assert done.code == 8
     assert "ondisk: damaged: 2026/11-20.vm2: " in done.err
-    assert done.err.endswith("is in the index but not on disk; the backup has nothing of it\n")
+    assert done.err.endswith("is in the index but not on disk; nothing of it was kept\n")
     listed, verified = run("restore", "saved"), run("restore", "saved", "--verify")
     assert (listed.code, verified.code) == (0, 9)
     assert listed.text.splitlines()[0].endswith("Z  1 datum in 2 segments of 32 bytes, 1 not whole")
@@ -99,7 +99,7 @@ def test_what_no_point_has_of_an_archive_that_is_away_is_missing(run, weather):
     shutil.move(weather / ".archive/last", "away")
     done = run("backup", weather, "saved", "--create")
     assert done.code == 8
-    assert "the backup has nothing of it" in done.err.splitlines()[0]
+    assert "nothing of it was kept" in done.err.splitlines()[0]
     assert run("restore", "saved", "again").code == 8
     assert run("query", "again").code == 13
 

@@ -238,9 +238,9 @@ def test_another_dataset_as_source_is_named_and_a_dry_run_says_what_it_would_rep
     assert hint + "Is it the right one? Compare them, and fetch what is missing: `ondisk replicate wrong " in error.err
     dry = run("replicate", "wrong", "copy", "--reconcile")
     assert dry.text.splitlines()[:3] == [
-        "only in the replica: datum 1 of 2026-11-20T00:00:00Z",
-        "only in the replica: datum 2 of 2026-11-20T01:00:00Z",
-        "only in the replica: and 2 more",
+        "extra: datum 1 of 2026-11-20T00:00:00Z",
+        "extra: datum 2 of 2026-11-20T01:00:00Z",
+        "extra: and 2 more",
     ]
     assert "ondisk: note: data that are fetched replace those with the same unique fields" in dry.err
     assert "Is it the right source?" not in run("replicate", "right", "copy", "--reconcile").err

@@ -21,23 +21,18 @@ def by_pixel(batches: Iterable[pa.Table], begin: int, pixel: int, most: int) -> 
 
     `begin`, `pixel`: where the first pixel begins, and how long each is, in microseconds.
     """
-    parts, rows = [], 0
+    parts: list[pa.Table] = []
     for batch in batches:
         place = pc.divide(pc.subtract(batch.column("time"), begin), pixel)
         keyed = pa.table({"place": place, "key": batch.column("key"), "y": batch.column("y")})
         part = keyed.group_by(["place", "key"]).aggregate(_SUMS)
         parts.append(part.rename_columns({f"y_{way}": name for (_, way), name in zip(_SUMS, _NAMES, strict=True)}))
-        rows += part.num_rows
-        if rows > most:
+        if sum(each.num_rows for each in parts) > most:
             parts = [_joined(parts)]
-            rows = parts[0].num_rows
-            if rows > most // 2:
+            if parts[0].num_rows > most // 2:
                 return None
     found: Series = {}
-    if not parts:
-        return found
-    whole = _joined(parts).sort_by("place")
-    for row in whole.to_pylist():
+    for row in _joined(parts).sort_by("place").to_pylist() if parts else ():
         columns = found.setdefault(row["key"], {"time": [], **{name: [] for name in _NAMES}})
         columns["time"].append(begin + row["place"] * pixel + pixel // 2)
         for name in _NAMES:

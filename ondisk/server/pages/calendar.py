@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
+from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias
 
 LEVELS = 4  # the number of shades; a period without data has none
@@ -59,20 +61,17 @@ def calendar(unit: Unit, begin: datetime, end: datetime, counts: Iterable[tuple[
     first, last = begin.astimezone(UTC).date(), end.astimezone(UTC).date()
     if unit == "year":
         first = max(first, date(max(1, last.year - _MOST_YEARS), 1, 1))
-    totals: dict[str, int] = {}
-    missing: dict[str, int] = {}
-    empty: list[list[str]] = []  # runs of parts without data
-    was_empty = False
-    for name in _names(part, first, last):
-        count, whole = known.get(name, 0), name[: _LENGTHS[unit]]
-        totals[whole] = totals.get(whole, 0) + count
-        if not count:
-            missing[whole] = missing.get(whole, 0) + 1
-            if was_empty:
-                empty[-1][1:] = [name]
-            else:
-                empty.append([name])
-        was_empty = not count
+    totals: Counter[str] = Counter()
+    missing: Counter[str] = Counter()
+    gaps: list[str] = []
+    for has_data, run in groupby(_names(part, first, last), known.__contains__):
+        names = [*run]
+        for name in names:
+            whole = name[: _LENGTHS[unit]]
+            totals[whole] += known.get(name, 0)
+            missing[whole] += not has_data
+        if not has_data:
+            gaps.append(names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}")
     # A tenth of the periods has the darkest shade: one with a hundred times as many leaves the others visible.
     in_order = sorted(count for count in totals.values() if count)
     most = in_order[len(in_order) * 9 // 10] if in_order else 1
@@ -86,10 +85,9 @@ def calendar(unit: Unit, begin: datetime, end: datetime, counts: Iterable[tuple[
         row, column = _place(name)
         count = totals[name]
         level = min(LEVELS, 1 + (LEVELS * count - 1) // most) if count else 0
-        rows.setdefault(row, [None] * len(columns))[column] = Cell(name, count, level, missing.get(name, 0))
-    gaps = [" to ".join(run) for run in empty[:_LISTED]]
+        rows.setdefault(row, [None] * len(columns))[column] = Cell(name, count, level, missing[name])
     found = [Row(name, cells) for name, cells in rows.items()]
-    return Calendar(unit, part, columns, found, most, gaps, sum(missing.values()))
+    return Calendar(unit, part, columns, found, most, gaps[:_LISTED], missing.total())
 
 
 def _place(name: str) -> tuple[str, int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ondisk.dataset.json_lines import time_text
+from ondisk.errors import counted
 
 _LONGEST, _MOST, _DEEPEST, _BYTES = 1000, 200, 12, 32  # characters of a text, nodes of a tree, levels, bytes as numbers
 
@@ -36,7 +37,7 @@ def picture_type(content: bytes) -> str | None:
 
 def shown(value: Any) -> Node:
     """Return a value for a page. It has a limited number of nodes, whatever the size of the value."""
-    return _Tree().node(value, 0)
+    return _node(value, 0, [_MOST])
 
 
 def is_scalar(value: Any) -> bool:
@@ -44,31 +45,23 @@ def is_scalar(value: Any) -> bool:
     return not isinstance(value, Mapping | list | tuple | bytes)
 
 
-class _Tree:
-    """Makes nodes, until there are too many."""
-
-    def __init__(self) -> None:
-        self._left = _MOST
-
-    def node(self, value: Any, depth: int) -> Node:
-        self._left -= 1
-        if isinstance(value, bytes):
-            return _bytes(value)
-        if isinstance(value, Mapping):
-            return self._inner("mapping", [*value.items()], depth)
-        if isinstance(value, list | tuple):
-            return self._inner("list", [*enumerate(value)], depth)
+def _node(value: Any, depth: int, room: list[int]) -> Node:
+    """Return the node of a value. `room`: how many more nodes the tree may have."""
+    room[0] -= 1
+    if isinstance(value, bytes):
+        return _bytes(value)
+    if not isinstance(value, Mapping | list | tuple):
         return Node("value", cut(text_of(value)))
-
-    def _inner(self, kind: Kind, items: Sequence[tuple[Any, Any]], depth: int) -> Node:
-        nodes: list[tuple[str, Node]] = []
-        for name, value in items if depth < _DEEPEST else ():
-            if self._left <= 0:
-                break
-            nodes.append((cut(str(name)), self.node(value, depth + 1)))
-        if left := len(items) - len(nodes):
-            nodes.append(("…", Node("value", f"{left} more")))
-        return Node(kind, f"{len(items)} {'key' if kind == 'mapping' else 'item'}{'s' * (len(items) != 1)}", (*nodes,))
+    items: list[tuple[Any, Any]] = [*(value.items() if isinstance(value, Mapping) else enumerate(value))]
+    nodes: list[tuple[str, Node]] = []
+    for name, each in items if depth < _DEEPEST else ():
+        if room[0] <= 0:
+            break
+        nodes.append((cut(str(name)), _node(each, depth + 1, room)))
+    if left := len(items) - len(nodes):
+        nodes.append(("…", Node("value", f"{left} more")))
+    kind: Kind = "mapping" if isinstance(value, Mapping) else "list"
+    return Node(kind, counted(len(items), "key" if kind == "mapping" else "item"), (*nodes,))
 
 
 def text_of(value: Any) -> str:

@@ -1,17 +1,5 @@
 """The pages.
 
-    GET  /                              all datasets; `name` selects those whose names contain it
-    GET  /dataset/NAME                  when it has data, its fields and their values, how it is configured
-    GET  /dataset/NAME/browse           the data that match, page by page
-    GET  /dataset/NAME/plot             numbers by time
-    GET  /dataset/NAME/health           what the last check found, and what is in quarantine
-    GET  /dataset/NAME/picture/SEGMENT  a datum that is a picture
-    GET  /dataset/NAME/points           JSON for the plot
-    GET  /dataset/NAME/hints, /facet, /count
-                                        parts of pages, for htmx
-    GET  /static/FILE                   scripts and styles
-    GET, POST /login, POST /logout      sessions of a server with a token
-
 `match` and `sort` are parameters of all pages of a dataset. The first two pages are for browsers, which accept HTML:
 other clients get what they got without pages.
 """
@@ -29,8 +17,8 @@ from starlette.routing import Route
 
 from ondisk import json_shapes
 from ondisk.dataset.dataset import Dataset
-from ondisk.errors import InvalidInput, NotFound, OndiskError, shown
-from ondisk.server.answers import Requests, of_error
+from ondisk.errors import InvalidInput, NotFound, shown
+from ondisk.server.answers import Json, Refused, Requests, error_as_json
 from ondisk.server.asked import location_in
 from ondisk.server.pages import views
 from ondisk.server.pages.content import picture_type
@@ -49,13 +37,14 @@ def routes(requests: Requests, sessions: Sessions | None) -> list[Route]:
     pages = Pages(requests, sessions)
     dataset = "/dataset/{name}"
     return [
-        Route("/", pages.datasets),
+        Route("/", pages.datasets),  # `name` selects those whose names contain it
         Route(dataset, pages.overview),
         Route(f"{dataset}/browse", pages.shown("browse", views.browse)),
         Route(f"{dataset}/plot", pages.shown("plot", views.plot)),
         Route(f"{dataset}/health", pages.shown("health", views.health)),
         Route(f"{dataset}/picture/{{segment:path}}", pages.picture),
-        Route(f"{dataset}/points", pages.points),
+        Route(f"{dataset}/points", pages.points),  # JSON for the plot
+        # Parts of pages, for htmx.
         Route(f"{dataset}/hints", pages.shown("hints", views.hints)),
         Route(f"{dataset}/facet", pages.facet),
         Route(f"{dataset}/count", pages.shown("count", views.count)),
@@ -71,14 +60,12 @@ def is_for_people(accept: str) -> bool:
 
 def answer_of(error: Exception, headers: Mapping[str, str]) -> Response:
     """Return the answer that reports an error: a page to people, a part of one to a page, JSON to programs."""
-    answer = of_error(error)
+    refused = Refused.of(error)
     if not is_for_people(headers.get("accept", "")):
-        return answer
-    error = getattr(error, "error", error)  # of a refusal
-    known = error if isinstance(error, OndiskError) else OndiskError("the server failed", hint="Its log says why.")
-    kept = {name: value for name, value in answer.headers.items() if not name.startswith("content-")}
+        return Json(error_as_json(refused.error), refused.status, refused.headers)
     template = "problem.html" if "hx-request" in headers else "error.html"
-    return Page(template, answer.status_code, kept, message=known.message, hint=known.hint, has_login=False)
+    said = {"message": refused.error.message, "hint": refused.error.hint}
+    return Page(template, refused.status, refused.headers, **said, has_login=False)
 
 
 class Pages:
