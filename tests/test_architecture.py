@@ -166,7 +166,8 @@ TESTED_ELSEWHERE = {
     "backup/point.py": "backup/test_target.py",
     "cli/about.py": "cli/test_info.py",  # and scan, completion, spark-jar
     "cli/arguments.py": "cli/test_cli.py",
-    "cli/backups.py": "cli/test_backup.py",
+    "cli/backups.py": "cli/test_backup.py",  # and restore, quarantine
+    "cli/configuration.py": "cli/test_init.py",  # and migrate
     "cli/dataset.py": "cli/test_cli.py",
     "cli/maintenance.py": "cli/test_fix.py",  # and check, repack, archive, maintain, adopt, ack
     "cli/matching.py": "cli/test_query.py",  # and summary, delete
@@ -216,7 +217,7 @@ TESTED_ELSEWHERE = {
     "segment.py": "segments/test_concat.py",
     "table_options.py": "tables/test_csv_input.py",
     "server/answers.py": "server/test_app.py",
-    "server/asked.py": "server/test_app.py",
+    "server/asked.py": "server/test_openapi.py",
     "server/pages/arrow_points.py": "server/pages/test_points.py",
     "server/pages/render.py": "server/pages/test_routes.py",
     "server/pages/views.py": "server/pages/test_routes.py",

@@ -60,7 +60,8 @@ _SHARED = {
     **dict.fromkeys(("query", "summary", "delete"), "matching"),
     **dict.fromkeys(("check", "fix", "repack", "archive", "unarchive", "maintain", "adopt", "ack"), "maintenance"),
     **dict.fromkeys(("replicate", "promote", "token"), "replication"),
-    **dict.fromkeys(("backup", "restore"), "backups"),
+    **dict.fromkeys(("backup", "restore", "quarantine"), "backups"),
+    **dict.fromkeys(("init", "migrate"), "configuration"),
     **dict.fromkeys(("info", "formats", "scan", "completion", "spark-jar"), "about"),
 }  # command → module, where that has others, too
 _DASHED = ("--sort", "--tz", "--null")  # options whose values may begin with a dash

@@ -11,24 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ondisk.cli.arguments import add_keys, check_options, duration, path
 from ondisk.cli.streams import Output, complain, printable, values_of
-from ondisk.errors import (
-    EXIT_DATA_SKIPPED,
-    EXIT_DONE,
-    EXIT_FINDINGS,
-    DiskFull,
-    DurabilityLost,
-    IntegrityError,
-    LockError,
-    NeedsCheck,
-    OndiskError,
-    ReplicationError,
-    StateError,
-    StorageError,
-    TokenExpired,
-    TokenForeign,
-    command,
-    counted,
-)
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError, command, counted
 
 if TYPE_CHECKING:
     from ondisk.replication.compare import Verified
@@ -37,9 +20,9 @@ if TYPE_CHECKING:
     from ondisk.replication.replica import Pulled, Replica
 
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
-_PASSING = (LockError, StorageError, ReplicationError)
-_LASTING = (DiskFull, DurabilityLost, TokenExpired, TokenForeign)
-_ELSEWHERE = (IntegrityError, NeedsCheck, StateError)  # a damaged answer, a fix that runs, an archive that is away
+_MAY_PASS = (30, 31, 40, 50, 53, 60, 70)
+"""The exit codes of errors that may be over when a follower asks again: of a lock, of storage that is not full, of a
+damaged answer, of a fix that runs, and of an archive that is away; not those of a token that is of no use any more."""
 
 
 def add_replicate(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +88,7 @@ def _replicate(replica: Replica, arguments: argparse.Namespace, output: Output) 
             try:
                 pulled = _pull(replica, arguments)
             except OndiskError as error:
-                if not _may_pass(error):
+                if error.exit_code not in _MAY_PASS:
                     raise
                 complain("warning", f"{error}\nThe next try is in {arguments.interval:g} seconds.")
                 continue
@@ -114,11 +97,6 @@ def _replicate(replica: Replica, arguments: argparse.Namespace, output: Output) 
     finally:
         _export(replica, arguments)
     return EXIT_DATA_SKIPPED if pulled.missing or pulled.lost or replica.dataset.quarantine.kept else EXIT_DONE
-
-
-def _may_pass(error: OndiskError) -> bool:
-    """Return whether an error may be over when a follower asks again."""
-    return type(error) in _ELSEWHERE or (isinstance(error, _PASSING) and not isinstance(error, _LASTING))
 
 
 def _compare(replica: Replica, arguments: argparse.Namespace, output: Output) -> int:

@@ -28,11 +28,24 @@ from ondisk.replication.records import encode
 from ondisk.replication.source import DatasetSource
 from ondisk.replication.wire import RECORDS, digest, to_json
 from ondisk.server.answers import Body, Json, Last, Make, Refused, Requests, Stream, doubts_of, error_as_json
-from ondisk.server.asked import OF_REPLICAS, QUERY, SUMMARY, Asked, Keys, in_body, in_url, location_in
+from ondisk.server.asked import (
+    JSON,
+    JSON_LINES,
+    MEDIA_TYPES,
+    OF_REPLICAS,
+    PROMETHEUS,
+    QUERY,
+    SUMMARY,
+    Asked,
+    Keys,
+    description,
+    in_body,
+    in_url,
+    location_in,
+)
 from ondisk.server.datasets import Served, is_readable
 from ondisk.server.door import Door, Limits
 from ondisk.server.metrics import Counts, metrics
-from ondisk.server.openapi import JSON, JSON_LINES, MEDIA_TYPES, PROMETHEUS, description
 from ondisk.server.pages import routes as pages
 from ondisk.server.pages.login import Sessions
 from ondisk.server.stored import Bytes, Stored, attachment, is_known, tag_of

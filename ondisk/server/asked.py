@@ -1,21 +1,35 @@
-"""What a request asks for: its body or the parameters of its URL, which may be hostile."""
+"""What a request asks for: its body or the parameters of its URL, which may be hostile; and `/openapi.json`.
+
+The schemas of the keys say what is verified, and what programs read. Source: OpenAPI Specification 3.1.0.
+docs/server.md says the same to people.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ondisk.dataset.query import SHOWN
 from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import InvalidInput, shown
 from ondisk.replication.feed import MAX_BYTES
+from ondisk.replication.records import HIGHEST
 from ondisk.replication.shapes import Shape, fits
+from ondisk.replication.source import MOST_SEQS
 from ondisk.replication.token import Token
-from ondisk.replication.wire import from_json, seqs_from_json
+from ondisk.replication.wire import RECORDS, from_json, seqs_from_json
 from ondisk.tables.columns import column_types, names_in, untyped
 
-FORMATS = ("jsonl", "csv", "data", "parquet")
+JSON, JSON_LINES, PROMETHEUS = "application/json", "application/x-ndjson", "text/plain; version=0.0.4"
+MEDIA_TYPES = {
+    "jsonl": JSON_LINES,
+    "csv": "text/csv; charset=utf-8; header=present",
+    "data": "application/octet-stream",
+    "parquet": "application/vnd.apache.parquet",
+}
+"""The formats of an answer, and the media type of each."""
+
 LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes of changes in an answer, at most; but it has at least one datum, however large."""
 
@@ -26,21 +40,45 @@ Keys: TypeAlias = Mapping[str, Any]  # what can be asked for, and the defaults
 Asked: TypeAlias = dict[str, Any]
 _DIGITS = 19
 
+_Schema: TypeAlias = dict[str, Any]
+_Schemas: TypeAlias = Mapping[str, _Schema]
+_Answers: TypeAlias = Mapping[int, _Schema]
 
-_DAMAGED = ("raise", "skip")
-_COUNT = range(INTEGER_MAX + 1)
+_REF = {"$ref": "#/components/schemas/Error"}
+_NONE: Mapping[Any, _Schema] = {}
+_TEXT: _Schema = {"type": "string"}
+_OBJECT: _Schema = {"type": "object"}
+_CODE: _Schema = {"type": "integer", "description": "The exit code that a command would end with."}
+_NAMES: _Schema = {"type": "array", "items": {"type": "string"}}
+_COUNT: _Schema = {"type": "integer", "minimum": 0, "maximum": INTEGER_MAX}
+_SEQ: _Schema = {"type": "integer", "minimum": 1, "maximum": HIGHEST}
 
-_SHAPES: Mapping[str, tuple[Shape, str]] = {
-    **dict.fromkeys(("match", "sort", "by", "min_max", "tz"), (str, "a text")),
-    **dict.fromkeys(
-        ("limit", "values", "first", "last", "max_bytes", "offset", "size"), (_COUNT, "a whole number of 0 or more")
-    ),
-    **dict.fromkeys(("fields", "columns"), ([str], "a list of names")),
-    "format": (frozenset(FORMATS), f"one of {', '.join(FORMATS)}"),
-    "damaged": (frozenset(_DAMAGED), f"one of {', '.join(_DAMAGED)}"),
-    "listed": (bool, "true or false"),
+_KEYS: _Schemas = {
+    "match": {"type": "string", "description": "A match expression; default: all data."},
+    "sort": {"type": "string", "description": "A sort order, such as -reftime."},
+    "limit": {**_COUNT, "description": "The highest number of data."},
+    "fields": {**_NAMES, "description": "The metadata in jsonl, or the fields that are counted; default: all."},
+    "columns": {**_NAMES, "description": "The columns of csv and parquet; of parquet also with types: data.wind=real."},
+    "format": {"type": "string", "enum": [*MEDIA_TYPES]},
+    "damaged": {"type": "string", "enum": ["raise", "skip"], "description": "skip: for jsonl only."},
+    "values": {**_COUNT, "description": "The highest number of values of each field."},
+    "by": {"type": "string", "description": "Count by hour, day, month, year or a field, or by several: day,n."},
+    "min_max": {"type": "string", "description": "With by: also the lowest, mean and highest value of this field."},
+    "tz": {"type": "string", "description": "With by: the zone of the periods, such as Europe/Rome."},
+    **dict.fromkeys(("first", "last"), _SEQ),
+    "listed": {"type": "boolean"},
+    "seqs": {"type": "array", "items": _SEQ, "maxItems": MOST_SEQS},
+    **dict.fromkeys(("max_bytes", "offset", "size"), _COUNT),
+    "token": {"type": "object", "description": "What a replica knows; see docs/server.md."},
 }
-"""What the values of keys must be, and how that is said."""
+_TYPES: _Schema = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
+_SHAPES: Mapping[str, tuple[Shape, str]] = {
+    "string": (str, "a text"),
+    "integer": (range(INTEGER_MAX + 1), "a whole number of 0 or more"),
+    "array": ([str], "a list of names"),
+    "boolean": (bool, "true or false"),
+}
+"""What the values of keys must be, by the type in their schema, and how that is said."""
 
 
 def _whole(text: str) -> int | str:
@@ -67,7 +105,9 @@ def _value(key: str, value: Any) -> Any:
         return "jsonl"
     if key == "columns" and isinstance(value, dict) and all(isinstance(each, str | None) for each in value.values()):
         return value
-    shape, what = _SHAPES[key]
+    shape, what = _SHAPES[_KEYS[key]["type"]]
+    if "enum" in _KEYS[key]:
+        shape, what = frozenset(_KEYS[key]["enum"]), f"one of {', '.join(_KEYS[key]['enum'])}"
     if not fits(value, shape):
         raise InvalidInput(f"{key} must be {what}, not {'null' if value is None else shown(value)}")
     if key == "columns":
@@ -84,7 +124,7 @@ QUERY: Keys = {
     "limit": None,
     "fields": None,  # the metadata in JSON lines; None for all
     "columns": None,  # of CSV and Parquet, each with its type, if it has one; None for all
-    "format": "jsonl",  # one of `FORMATS`; "data" for the bytes as they are stored
+    "format": "jsonl",  # one of `MEDIA_TYPES`; "data" for the bytes as they are stored
     "damaged": "raise",  # or "skip": then the last line lists what was left out, if that is something
 }
 OF_REPLICAS: Mapping[str, Keys] = {
@@ -131,14 +171,17 @@ def _verified(given: Mapping[str, Any], keys: Keys) -> Asked:
     for key, default in keys.items():
         if default is NEEDED and key not in found:
             raise InvalidInput(f"the request needs the key {key}")
-    nullable = {"values", *(key for key, default in keys.items() if default is None)}
-    nulls = {key: None for key, value in found.items() if value is None and key in nullable}
+    nulls = {key: None for key, value in found.items() if value is None and _may_be_null(key, keys)}
     asked = {**keys, **nulls, **{key: _value(key, value) for key, value in found.items() if key not in nulls}}
     if keys is SUMMARY:
         _check_summary(asked)
     elif keys is QUERY:
         _check_query(asked)
     return asked
+
+
+def _may_be_null(key: str, keys: Keys) -> bool:
+    return keys[key] is None or key == "values"
 
 
 def _check_summary(asked: Asked) -> None:
@@ -169,3 +212,114 @@ def location_in(segment: str, parameters: Mapping[str, str]) -> Location | None:
     if parameters.keys() != {"offset", "size"}:
         raise InvalidInput("the parameters of one datum are offset and size", hint="Copy them from its location.")
     return Location(segment, *(_value(name, _whole(parameters[name])) for name in ("offset", "size")))
+
+
+_ERRORS = {
+    400: "The request is not valid.",
+    401: "The token is missing or wrong.",
+    404: "There is no such dataset, segment or datum.",
+    408: "The body of the request takes too long.",
+    413: "The body of the request is too long.",
+    421: "The server runs without a token, and does not have this name.",
+    500: "Stored bytes are damaged or cannot be read.",
+    503: "The dataset cannot answer now.",
+}
+_UNCHANGED: _Schema = {"description": "It is as the header If-None-Match says."}
+
+
+def description(names: Iterable[str]) -> dict[str, Any]:
+    name = {"name": "name", "in": "path", "required": True, "schema": {"enum": [*names]}}
+    segment = {"name": "segment", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    summary = {JSON: _OBJECT, JSON_LINES: {"description": "With by: an object for each group."}}
+    data = {kind: {"description": each} for each, kind in MEDIA_TYPES.items()}
+    binary: dict[str, _Schema] = {MEDIA_TYPES["data"]: {}}
+    of_dataset: dict[str, _Schema] = {
+        "config": {"get": _get("The configuration", {JSON: _OBJECT})},
+        "summary": {
+            "get": _get("Counts of what matches", summary, _parameters(SUMMARY), {304: _UNCHANGED}),
+            "post": _post("Counts of what matches", summary, SUMMARY),
+        },
+        "query": {
+            "get": _get("The data that match", data, _parameters(QUERY), {304: _UNCHANGED, 501: _NO_PARQUET}),
+            "post": _post("The data that match", data, QUERY, {501: _NO_PARQUET}),
+        },
+        "data/{segment}": {
+            "parameters": [name, segment],
+            "get": _get(
+                "The bytes of a segment, or of one datum",
+                binary,
+                {"offset": _COUNT, "size": _COUNT},
+                {206: _answer("A range of them", binary), 304: _UNCHANGED, 412: _failed("They have changed."),
+                 416: _failed("There is no such range.")},
+            ),
+        },
+        "describe": {"get": _get("What a replica asks first", {JSON: _OBJECT})},
+        "changes": {"post": _post("Changes", {RECORDS: {}}, OF_REPLICAS["changes"], _TOKEN_ERRORS)},
+        "seqs": {"post": _post("Numbers of data", {JSON: _OBJECT}, OF_REPLICAS["seqs"])},
+        "fetch": {"post": _post("Data", {RECORDS: {}}, OF_REPLICAS["fetch"])},
+        "contents": {"post": _post("Digests of data", {JSON: _OBJECT}, OF_REPLICAS["contents"])},
+        "removed": {"post": _post("Deletions", {JSON: _OBJECT}, OF_REPLICAS["removed"])},
+    }  # fmt: skip
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "ondisk", "version": "1", "description": "Datasets on disk, for reading."},
+        "paths": {
+            "/health": {"get": {**_get("Whether all datasets can be read", {JSON: _OBJECT}), "security": []}},
+            "/metrics": {"get": _get("Metrics for Prometheus", {PROMETHEUS: {"type": "string"}})},
+            "/openapi.json": {"get": _get("This description", {JSON: _OBJECT})},
+            **{f"/dataset/{{name}}/{path}": {"parameters": [name], **each} for path, each in of_dataset.items()},
+        },
+        "security": [{"token": []}],
+        "components": {
+            "schemas": {"Error": _object(error=_object(code=_CODE, kind=_TEXT, message=_TEXT, hint=_TEXT))},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _object(**properties: _Schema) -> _Schema:
+    return {**_OBJECT, "required": [*properties], "properties": properties}
+
+
+def _get(what: str, content: _Schemas, parameters: _Schemas = _NONE, others: _Answers = _NONE) -> _Schema:
+    listed = [
+        {"name": name, "in": "query", "schema": schema, "style": "form", "explode": False}
+        for name, schema in parameters.items()
+    ]
+    return {"summary": what, "parameters": listed, "responses": _responses(what, content, others)}
+
+
+def _parameters(keys: Keys) -> dict[str, _Schema]:
+    has_default = {key for key, default in keys.items() if default not in (NEEDED, None)}
+    return {key: _KEYS[key] | ({"default": keys[key]} if key in has_default else {}) for key in keys}
+
+
+def _post(what: str, content: _Schemas, asked: Keys, others: _Answers = _NONE) -> _Schema:
+    """Describe a request with a body, in which null is the same as no key, unless that has a default."""
+    keys = _parameters(asked)
+    for key in asked:
+        if _may_be_null(key, asked):
+            keys[key] |= {"type": [keys[key]["type"], "null"]}
+    if "columns" in keys:
+        keys["columns"] = {"anyOf": [_NAMES, _TYPES, {"type": "null"}], "description": "Names, or names and types."}
+    required = [key for key, default in asked.items() if default is NEEDED]
+    body = {"type": "object", "properties": keys, "required": required, "additionalProperties": False}
+    sent = {"required": bool(required), "content": {JSON: {"schema": body}}}
+    return {"summary": what, "requestBody": sent, "responses": _responses(what, content, others)}
+
+
+def _responses(what: str, content: _Schemas, others: _Answers) -> _Schema:
+    known = {200: _answer(what, content), **{status: _failed(why) for status, why in _ERRORS.items()}, **others}
+    return {str(status): each for status, each in sorted(known.items())}
+
+
+def _answer(what: str, content: _Schemas) -> _Schema:
+    return {"description": what, "content": {kind: {"schema": schema} for kind, schema in content.items()}}
+
+
+def _failed(why: str) -> _Schema:
+    return _answer(why, {JSON: _REF})
+
+
+_NO_PARQUET = _failed("The server has no pyarrow.")
+_TOKEN_ERRORS = {409: _failed("The token is of another dataset."), 410: _failed("The token has expired.")}
