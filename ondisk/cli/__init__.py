@@ -128,7 +128,9 @@ def _run(argv: Sequence[str]) -> int:
     try:
         if argv[:1] == ["help"]:
             argv = [*argv[1:], "--help"]
-        parser = _top_parser(_purposes())
+        purposes = "\n".join(f"  {name:<10} {purpose}" for name, purpose in COMMANDS.items())
+        help_of_one = "`ondisk help COMMAND` prints the options and examples of a command."
+        parser = _top_parser(f"commands:\n{purposes}\n\n{help_of_one}")
         parser.add_argument("command", type=_known, metavar="COMMAND", help="one of the commands below")
         command = parser.parse_args(argv[:1]).command
         arguments = _parsed(parser_of(command), _with_values(argv[1:]))
@@ -236,11 +238,6 @@ def _top_parser(epilog: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("-V", "--version", action="version", version=f"ondisk {__version__}")
     return parser
-
-
-def _purposes() -> str:
-    commands = "\n".join(f"  {name:<10} {purpose}" for name, purpose in COMMANDS.items())
-    return f"commands:\n{commands}\n\n`ondisk help COMMAND` prints the options and examples of a command."
 
 
 class _Terminated(KeyboardInterrupt):

@@ -190,8 +190,10 @@ def add_quarantine(parser: argparse.ArgumentParser) -> None:
 
 def run_quarantine(arguments: argparse.Namespace, output: Output) -> int:
     verb, items = arguments.verb, arguments.items
-    if verb is not None:
-        _check_count(verb, len(items))
+    most = {"export": 2, "restore": 1}.get(verb, len(items))
+    if verb is not None and (not items or len(items) != most):
+        hint = "Run `ondisk quarantine --help` for its arguments."
+        raise InvalidInput(f"{verb} takes {_TAKES[verb]}, not {len(items)}", hint=hint)
     dry_run = verb == "drop" and not arguments.yes
     with open_dataset(arguments.dataset, read_only=verb in (None, "export") or dry_run) as dataset:
         quarantine = dataset.quarantine
@@ -246,9 +248,3 @@ def _item_line(item: Item) -> str:
     piece = "" if item.offset is None else f", from byte {item.offset}"
     by = f"{item.verb}: " if item.verb else ""
     return f"{item.name}: {counted(item.size, 'byte')} of {item.segment}{piece}: {by}{item.why}"
-
-
-def _check_count(verb: str, count: int) -> None:
-    if count == 0 or (verb == "export" and count != 2) or (verb == "restore" and count != 1):
-        hint = "Run `ondisk quarantine --help` for its arguments."
-        raise InvalidInput(f"{verb} takes {_TAKES[verb]}, not {count}", hint=hint)

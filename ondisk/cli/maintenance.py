@@ -21,7 +21,7 @@ from ondisk.cli.arguments import (
 )
 from ondisk.cli.dataset import examined, executors, open_dataset, segments_progress
 from ondisk.cli.reports import show_checked, show_maintained, show_mended, show_would_mend, show_would_rebuild
-from ondisk.cli.streams import Output, complain
+from ondisk.cli.streams import Output, complain, values_of
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ondisk.dataset.dataset import Progress
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.states import Diagnosis, Done, Report, State
-    from ondisk.queue import Acknowledged
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:
@@ -359,17 +358,12 @@ def run_maintain(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(result: Maintained, output: Output, *, dry_run: bool) -> None:
+    import traceback
+
     show_maintained(result, output, dry_run=dry_run)
-    if result.error is not None:
-        complain("error", _error_text(result))
-
-
-def _error_text(result: Maintained) -> str:
-    import traceback  # here, as only a defect needs it
-
-    error = result.error
-    text = str(error) if isinstance(error, OndiskError) else "".join(traceback.format_exception(error))
-    return text if result.dataset in text else f"{result.dataset}: {text}"
+    if (error := result.error) is not None:
+        text = str(error) if isinstance(error, OndiskError) else "".join(traceback.format_exception(error))
+        complain("error", text if result.dataset in text else f"{result.dataset}: {text}")
 
 
 def add_adopt(parser: argparse.ArgumentParser) -> None:
@@ -434,22 +428,18 @@ def add_ack(parser: argparse.ArgumentParser) -> None:
 def run_ack(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.queue import acknowledge
 
+    dry_run = not arguments.yes
     with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
-        done = acknowledge(dataset, through=arguments.through, count=arguments.count, dry_run=not arguments.yes)
-        _show_acknowledged(done, output, dry_run=not arguments.yes)
-        remains = bool(dataset.quarantine.kept) if arguments.yes else bool(done.count or done.removed)
-    return EXIT_FINDINGS if remains else EXIT_DONE
-
-
-def _show_acknowledged(done: Acknowledged, output: Output, *, dry_run: bool) -> None:
+        done = acknowledge(dataset, through=arguments.through, count=arguments.count, dry_run=dry_run)
+        remains = bool(done.count or done.removed) if dry_run else bool(dataset.quarantine.kept)
     at, removed = done.position, done.removed
-    values = {"would_acknowledge" if dry_run else "acknowledged": done.count, "segment": at.segment}
-    values |= {"byte_index": at.byte_index, "frame_index": at.frame_index}
-    data = f"{counted(done.count, 'datum')} {'would be ' if dry_run else ''}acknowledged"
+    values = {"would_acknowledge" if dry_run else "acknowledged": done.count, **values_of(at, "segment", "byte_index")}
+    data = f"{counted(done.count, 'datum')} {'would be ' * dry_run}acknowledged"
     segments = f"{counted(len(removed), 'segment')} {'to remove' if dry_run else 'removed'}"
-    how = "; --yes does it" * (dry_run and bool(done.count or removed))
+    how = "; --yes does it" * (dry_run and remains)
     line = f"{data}: the consumer continues at byte {at.byte_index} of {at.segment}.seg; {segments}{how}"
-    output.show([values | {"removed": removed}], [line])
+    output.show([values | {"frame_index": at.frame_index, "removed": removed}], [line])
+    return EXIT_FINDINGS if remains else EXIT_DONE
 
 
 def _location(text: str) -> Location:

@@ -104,23 +104,21 @@ def run_query(arguments: argparse.Namespace, output: Output) -> int:
     check_options(arguments, _QUERY_NEEDS, _QUERY_EXCLUDES)
     use_aliases(arguments)
     doubts: list[str] = []
-    refused = 0
-    from ondisk.dataset.skipped import skipped_of  # here, as the parser does not need it
+    from ondisk.dataset.skipped import Skipped  # here, as the parser does not need it
 
-    skipped = skipped_of("skip" if arguments.skip_damaged else "raise")
+    skipped = Skipped()
     with open_to_read(arguments, doubts, complete=arguments.complete) as dataset:
-        choice = {"sort": arguments.sort, "limit": arguments.limit, "damaged": "raise" if skipped is None else skipped}
+        damaged = skipped if arguments.skip_damaged else "raise"
+        choice = {"sort": arguments.sort, "limit": arguments.limit, "damaged": damaged}
         try:
             refused = _answer(dataset, arguments, choice, output)
         except (FrameCorrupt, SegmentCorrupt, SegmentMissing, AuthenticationFailed) as error:
-            if skipped is None:
+            if not arguments.skip_damaged:
                 error.hint = f"{error.hint} `--skip-damaged` returns the data that can be read.".strip()
             raise
         finally:
-            if skipped is not None:
-                _complain_of(skipped)
-    is_partial = refused or (skipped is not None and skipped.count)
-    return EXIT_DATA_SKIPPED if is_partial else EXIT_FINDINGS if doubts else EXIT_DONE
+            _complain_of(skipped)
+    return EXIT_DATA_SKIPPED if refused or skipped.count else EXIT_FINDINGS if doubts else EXIT_DONE
 
 
 def _answer(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> int:

@@ -105,11 +105,15 @@ def _similar(text: str, known: Iterable[str]) -> list[str]:
 
 
 def _mistakes(dataset: Dataset | Merged, tree: Expression) -> Iterator[str]:
-    known = _known(dataset)
+    known: dict[str, dict[str, None]] = {}
+    for datum in dataset.query(sort="-reftime", limit=_SAMPLE, with_data=False):
+        for name, value in datum.metadata.items():
+            if isinstance(value, str):
+                known.setdefault(name, {})[value] = None
     for field, text, condition, is_quoted in _texts(tree):
         problem = None if is_quoted else _syntax(text)
         if problem is None and not field.startswith(METADATA):
-            problem = _difference(text, known.get(field, []))
+            problem = _difference(text, [*known.get(field, ())])
         if problem is not None and not dataset.exists(condition):
             yield f"no datum has the {field} `{text}`: {problem}"
 
@@ -138,15 +142,6 @@ def _syntax(text: str) -> str | None:
     if ":" in text:
         return "write `;` between groups; if the colon belongs to the value, quote the value"
     return None
-
-
-def _known(dataset: Dataset | Merged) -> dict[str, list[str]]:
-    found: dict[str, dict[str, None]] = {}
-    for datum in dataset.query(sort="-reftime", limit=_SAMPLE, with_data=False):
-        for name, value in datum.metadata.items():
-            if isinstance(value, str):
-                found.setdefault(name, {})[value] = None
-    return {name: [*values] for name, values in found.items()}
 
 
 def _difference(text: str, values: list[str]) -> str | None:

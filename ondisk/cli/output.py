@@ -43,7 +43,7 @@ class Output:
     def show(self, values: Iterable[Mapping[str, Any]], lines: Iterable[str]) -> None:
         """Print lines; or the values, each as an object."""
         if self.as_json:
-            _write(map(_line, map(_plain, values)))
+            _write(json_shapes.dump(_plain(each)) + b"\n" for each in values)
         else:
             write_stdout(printable(line).encode() + b"\n" for line in lines)
 
@@ -210,10 +210,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [*map(_plain, value)]
     return as_json(value.value if isinstance(value, Enum) else value)
-
-
-def _line(value: Any) -> bytes:
-    return json_shapes.dump(value) + b"\n"
 
 
 def _write(lines: Iterable[bytes]) -> None:

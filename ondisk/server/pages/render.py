@@ -79,7 +79,7 @@ def _environment() -> Environment:
         "size": size_text,
         "time": time_text,
         "number": "{:,}".format,
-        "counted": _counted,
+        "counted": lambda count, noun: counted(count, noun).replace(str(count), f"{count:,}", 1),
         "ago": ago,
         "code": code,
     }
@@ -117,7 +117,3 @@ def ago(time: datetime, now: datetime | None = None) -> str:
         if count < most:
             return f"{counted(count, unit)} ago"
     return ""
-
-
-def _counted(count: int, noun: str) -> str:
-    return counted(count, noun).replace(str(count), f"{count:,}", 1)
