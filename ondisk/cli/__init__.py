@@ -64,6 +64,20 @@ _SHARED = {
     **dict.fromkeys(("init", "migrate"), "configuration"),
     **dict.fromkeys(("info", "formats", "scan", "completion", "spark-jar"), "about"),
 }  # command → module, where that has others, too
+_DRY_RUNS = (
+    "delete",
+    "ack",
+    "adopt",
+    "fix",
+    "repack",
+    "archive",
+    "unarchive",
+    "quarantine",
+    "replicate",
+    "promote",
+    "migrate",
+)
+_WITHOUT_RESULTS = ("completion", "spark-jar")
 _DASHED = ("--sort", "--tz", "--null")  # options whose values may begin with a dash
 _DATASET = "ONDISK_DATASET"
 _REPEATED_AFTER = 0.05  # seconds, for a signal
@@ -94,6 +108,10 @@ def parser_of(command: str) -> argparse.ArgumentParser:
     indented = "\n".join(line and f"  {line}" for line in examples.rstrip().split("\n"))
     parser = _Parser(prog=f"ondisk {command}", description=description, epilog=f"examples:\n{indented}")
     add(parser)
+    if command in _DRY_RUNS:
+        parser.add_argument("--yes", action="store_true", help="do it; without it, only print what would be done")
+    if command not in (*_WITHOUT_RESULTS, "query"):  # which has other forms, too
+        parser.add_argument("--json", action="store_true", help="print JSON, one object per line")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
     return parser
 

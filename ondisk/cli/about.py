@@ -33,7 +33,6 @@ def add_info(parser: argparse.ArgumentParser) -> None:
     ondisk info weather --json
     """
     add_dataset(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run_info(arguments: argparse.Namespace, output: Output) -> int:
@@ -51,7 +50,6 @@ def add_formats(parser: argparse.ArgumentParser) -> None:
     ondisk formats
     ondisk formats --json
     """
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run_formats(arguments: argparse.Namespace, output: Output) -> int:
@@ -74,7 +72,6 @@ def add_scan(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument("file", metavar="FILE", type=path, help="the file to read")
     parser.add_argument("--format", metavar="F", help="format of the file; default: by extension, then by content")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run_scan(arguments: argparse.Namespace, output: Output) -> int:

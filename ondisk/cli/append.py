@@ -82,7 +82,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch-size", metavar="N", type=positive, help="data in a batch; default: 100000, or 64 MiB")
     add_spark(parser, "read the files")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:

@@ -42,7 +42,6 @@ def add_backup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", type=path, help="the backup: a folder of its own")
     parser.add_argument("--create", action="store_true", help="begin the backup, in a folder that is empty or new")
     parser.add_argument("--keep", metavar="N", type=count, help="afterwards keep only the newest N points")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run_backup(arguments: argparse.Namespace, output: Output) -> int:
@@ -91,7 +90,6 @@ def add_restore(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", nargs="?", type=path, help="the dataset to make: a new or empty folder")
     parser.add_argument("--at", metavar="TIME", help="restore the newest point up to this date or time, in UTC")
     parser.add_argument("--verify", action="store_true", help="without PATH: compare all files with their checksums")
-    parser.add_argument("--json", action="store_true", help="print one JSON object; without PATH, one for each point")
 
 
 def run_restore(arguments: argparse.Namespace, output: Output) -> int:
@@ -184,8 +182,6 @@ def add_quarantine(parser: argparse.ArgumentParser) -> None:
         help="copy an item to FILE; move a whole segment back; remove items for good, a dry run without --yes",
     )
     parser.add_argument("items", metavar="ITEM", nargs="*", help="an item, as the list names it")
-    parser.add_argument("--yes", action="store_true", help="drop; without it, only print what would be dropped")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run_quarantine(arguments: argparse.Namespace, output: Output) -> int:

@@ -66,7 +66,6 @@ def add_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--archive-age", metavar="DAYS", type=count, help="days after which repack archives a segment")
     parser.add_argument("--delete-age", metavar="DAYS", type=count, help="days after which repack deletes a segment")
     parser.add_argument("--extension", metavar="E", help="extension of the files of blob, such as h5; default: blob")
-    parser.add_argument("--json", action="store_true", help="print what `ondisk info --json` prints")
 
 
 def run_init(arguments: argparse.Namespace, output: Output) -> int:
@@ -144,8 +143,6 @@ def add_migrate(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="count the data of an archive of an older version that is gone as lost; repeatable",
     )
-    parser.add_argument("--yes", action="store_true", help="migrate; without it, only print what would be done")
-    parser.add_argument("--json", action="store_true", help="print a JSON object for each archive, then the dataset")
 
 
 def run_migrate(arguments: argparse.Namespace, output: Output) -> int:

@@ -57,7 +57,6 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     )
     add_spark(parser, "read the data")
     parser.add_argument("--all", action="store_true", help="also list the segments that are OK")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run_check(arguments: argparse.Namespace, output: Output) -> int:
@@ -105,7 +104,6 @@ def add_fix(parser: argparse.ArgumentParser) -> None:
     ondisk fix weather --yes --spark spark://host:7077
     """
     add_encrypted(parser)
-    parser.add_argument("--yes", action="store_true", help="fix; without it, only print what would be fixed")
     parser.add_argument(
         "--forget",
         nargs="?",
@@ -120,7 +118,6 @@ def add_fix(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--acknowledge", action="store_true", help="first, set the number of lost data to 0")
     add_spark(parser, "read the segments")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run_fix(arguments: argparse.Namespace, output: Output) -> int:
@@ -221,12 +218,10 @@ def add_repack(parser: argparse.ArgumentParser) -> None:
     ondisk repack weather --yes --spark spark://host:7077
     """
     add_encrypted(parser)
-    parser.add_argument("--yes", action="store_true", help="repack; without it, only print what would be done")
     parser.add_argument("--by-age", action="store_true", help="delete by age even if the clock or amount looks wrong")
     parser.add_argument("--rewrite", action="store_true", help="also rewrite segments not stored as dataset.toml says")
     parser.add_argument("--second-copies", action="store_true", help="also remove copies of segments that people made")
     add_spark(parser, "write the segments")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run_repack(arguments: argparse.Namespace, output: Output) -> int:
@@ -250,7 +245,8 @@ def add_archive(parser: argparse.ArgumentParser) -> None:
     ondisk archive weather --rename last 2026 --yes
     ondisk archive weather --offline 2026 --yes
     """
-    _add_move(parser, "archive", "*")
+    add_encrypted(parser)
+    parser.add_argument("segments", metavar="SEGMENT", nargs="*", help="a segment, as `ondisk check --all` names it")
     others = parser.add_mutually_exclusive_group()
     others.add_argument("--rename", nargs=2, metavar=("NAME", "NEW"), help="rename .archive/NAME")
     others.add_argument("--offline", metavar="NAME", help="say that .archive/NAME is away for long")
@@ -274,13 +270,6 @@ def run_archive(arguments: argparse.Namespace, output: Output) -> int:
         done = archive.carried_out(access, decide, *names) if arguments.yes else decide(access, *names).done
         _show_moved(dataset, output, [done], done.action or "archive", done=arguments.yes)
     return EXIT_DONE if arguments.yes else EXIT_FINDINGS
-
-
-def _add_move(parser: argparse.ArgumentParser, verb: str, count: str) -> None:
-    add_encrypted(parser)
-    parser.add_argument("segments", metavar="SEGMENT", nargs=count, help="a segment, as `ondisk check --all` names it")
-    parser.add_argument("--yes", action="store_true", help=f"{verb}; without it, only print what would be moved")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def _move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callable[[Dataset], list[Done]]) -> int:
@@ -314,7 +303,8 @@ def add_unarchive(parser: argparse.ArgumentParser) -> None:
     ondisk unarchive weather .archive/last/2026/11-17.vm2
     ondisk unarchive weather .archive/last/2026/11-17.vm2 --yes
     """
-    _add_move(parser, "unarchive", "+")
+    add_encrypted(parser)
+    parser.add_argument("segments", metavar="SEGMENT", nargs="+", help="a segment, as `ondisk check --all` names it")
 
 
 def run_unarchive(arguments: argparse.Namespace, output: Output) -> int:
@@ -335,7 +325,6 @@ def add_maintain(parser: argparse.ArgumentParser) -> None:
         "--max-duration", metavar="D", type=duration, help="read data of each dataset for this long (90s, 1h30m, 1d)"
     )
     parser.add_argument("--metrics", metavar="FILE", type=path, help="write metrics for Prometheus; not in a dry run")
-    parser.add_argument("--json", action="store_true", help="print one JSON object for each dataset")
 
 
 def run_maintain(arguments: argparse.Namespace, output: Output) -> int:
@@ -377,9 +366,7 @@ def add_adopt(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument("folder", metavar="FOLDER", type=path, help="the folder with state.dat or arkimet's config")
     add_keys(parser)
-    parser.add_argument("--yes", action="store_true", help="adopt; without it, only print what would be read")
     add_fields(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run_adopt(arguments: argparse.Namespace, output: Output) -> int:
@@ -421,8 +408,6 @@ def add_ack(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--through", metavar="LOCATION", type=_location, help="up to this datum, such as 3.seg:1260")
     which.add_argument("--count", metavar="N", type=positive, help="how many data to acknowledge")
-    parser.add_argument("--yes", action="store_true", help="acknowledge; without it, only print what would be done")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run_ack(arguments: argparse.Namespace, output: Output) -> int:

@@ -251,7 +251,6 @@ def add_summary(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--plot", metavar="FILE.svg", type=path, help="with --by: draw the groups to a file")
     parser.add_argument("--overwrite", action="store_true", help="replace the file of --plot")
-    parser.add_argument("--json", action="store_true", help="print one JSON object; with --by, one for each group")
 
 
 def run_summary(arguments: argparse.Namespace, output: Output) -> int:
@@ -313,8 +312,6 @@ def add_delete(parser: argparse.ArgumentParser) -> None:
     add_encrypted(parser)
     parser.add_argument("match", metavar="MATCH", help="a match expression; '' matches all data")
     add_aliases(parser)
-    parser.add_argument("--yes", action="store_true", help="delete; without it, only print what would be deleted")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run_delete(arguments: argparse.Namespace, output: Output) -> int:

@@ -28,7 +28,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_keys(parser)
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only print what would be done")
     add_spark(parser, "read the files")
-    parser.add_argument("--json", action="store_true", help="print a JSON object, and one for each dataset maintained")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:

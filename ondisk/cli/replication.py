@@ -48,7 +48,6 @@ def add_replicate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--delete-extra", action="store_true", help="with --reconcile: delete what only the replica has"
     )
-    parser.add_argument("--yes", action="store_true", help="do what a dry run only prints")
     parser.add_argument(
         "--interval", metavar="D", type=duration, default=10.0, help="with --follow: time between pulls; default: 10s"
     )
@@ -57,7 +56,6 @@ def add_replicate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--token-file", metavar="FILE", type=path, help="write the token here after each pull")
     parser.add_argument("--server-token", metavar="FILE", type=path, help="a file with the token that the server needs")
-    parser.add_argument("--json", action="store_true", help="print one JSON object; with --follow one for each pull")
 
 
 def run_replicate(arguments: argparse.Namespace, output: Output) -> int:
@@ -256,8 +254,6 @@ def add_promote(parser: argparse.ArgumentParser) -> None:
     ondisk promote /backup/weather --yes
     """
     parser.add_argument("replica", metavar="REPLICA", type=path, help="the replica's directory")
-    parser.add_argument("--yes", action="store_true", help="promote it; without it, only print what would be done")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run_promote(arguments: argparse.Namespace, output: Output) -> int:
@@ -291,7 +287,6 @@ def add_token(parser: argparse.ArgumentParser) -> None:
         default="ondisk",
         help="who wrote it: a replica of ondisk (default), or Ambry's own code",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run_token(arguments: argparse.Namespace, output: Output) -> int:

@@ -41,7 +41,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--id-size", metavar="N", type=positive, help="bytes of an id of elliptics (default 64)")
     parser.add_argument("--read-only", action="store_true", help="refuse commands that write")
-    parser.add_argument("--json", action="store_true", help="print the address as a JSON object")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:

@@ -29,6 +29,7 @@ from ondisk.replication.source import DatasetSource
 from ondisk.replication.wire import RECORDS, digest, to_json
 from ondisk.server.answers import Body, Json, Last, Make, Refused, Requests, Stream, doubts_of, error_as_json
 from ondisk.server.asked import (
+    IN_RECORDS,
     JSON,
     JSON_LINES,
     MEDIA_TYPES,
@@ -153,7 +154,7 @@ class Endpoints:
                 size, pieces = encode(read(dataset))
                 return Body(pieces, size)
 
-            if name in ("changes", "fetch"):
+            if name in IN_RECORDS:
                 return Stream(self._requests.work(), self._requests.of(request), encoded, RECORDS)
             return await self._requests.read(request, lambda dataset: Json(to_json(read(dataset))))
 

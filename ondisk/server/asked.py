@@ -44,7 +44,6 @@ _Schema: TypeAlias = dict[str, Any]
 _Schemas: TypeAlias = Mapping[str, _Schema]
 _Answers: TypeAlias = Mapping[int, _Schema]
 
-_REF = {"$ref": "#/components/schemas/Error"}
 _NONE: Mapping[Any, _Schema] = {}
 _TEXT: _Schema = {"type": "string"}
 _OBJECT: _Schema = {"type": "object"}
@@ -137,6 +136,8 @@ OF_REPLICAS: Mapping[str, Keys] = {
 }
 """The methods of `Source` that a server answers, and their arguments."""
 
+IN_RECORDS = ("changes", "fetch")  # answered with records; the others with JSON
+
 
 def in_body(body: bytes, keys: Keys) -> Asked:
     """Return what the body of a request asks for, a JSON object; without a body, the defaults."""
@@ -214,16 +215,6 @@ def location_in(segment: str, parameters: Mapping[str, str]) -> Location | None:
     return Location(segment, *(_value(name, _whole(parameters[name])) for name in ("offset", "size")))
 
 
-_ERRORS = {
-    400: "The request is not valid.",
-    401: "The token is missing or wrong.",
-    404: "There is no such dataset, segment or datum.",
-    408: "The body of the request takes too long.",
-    413: "The body of the request is too long.",
-    421: "The server runs without a token, and does not have this name.",
-    500: "Stored bytes are damaged or cannot be read.",
-    503: "The dataset cannot answer now.",
-}
 _UNCHANGED: _Schema = {"description": "It is as the header If-None-Match says."}
 
 
@@ -233,33 +224,29 @@ def description(names: Iterable[str]) -> dict[str, Any]:
     summary = {JSON: _OBJECT, JSON_LINES: {"description": "With by: an object for each group."}}
     data = {kind: {"description": each} for each, kind in MEDIA_TYPES.items()}
     binary: dict[str, _Schema] = {MEDIA_TYPES["data"]: {}}
+    counts, found = "Counts of what matches", "The data that match"
+    bytes_of = {"offset": _COUNT, "size": _COUNT}
+    a_range = {206: _answer("A range of them", binary), 304: _UNCHANGED}
     of_dataset: dict[str, _Schema] = {
         "config": {"get": _get("The configuration", {JSON: _OBJECT})},
         "summary": {
-            "get": _get("Counts of what matches", summary, _parameters(SUMMARY), {304: _UNCHANGED}),
-            "post": _post("Counts of what matches", summary, SUMMARY),
+            "get": _get(counts, summary, _parameters(SUMMARY), {304: _UNCHANGED}),
+            "post": _post(counts, summary, SUMMARY),
         },
         "query": {
-            "get": _get("The data that match", data, _parameters(QUERY), {304: _UNCHANGED, 501: _NO_PARQUET}),
-            "post": _post("The data that match", data, QUERY, {501: _NO_PARQUET}),
+            "get": _get(found, data, _parameters(QUERY), {304: _UNCHANGED}),
+            "post": _post(found, data, QUERY),
         },
         "data/{segment}": {
             "parameters": [name, segment],
-            "get": _get(
-                "The bytes of a segment, or of one datum",
-                binary,
-                {"offset": _COUNT, "size": _COUNT},
-                {206: _answer("A range of them", binary), 304: _UNCHANGED, 412: _failed("They have changed."),
-                 416: _failed("There is no such range.")},
-            ),
+            "get": _get("The bytes of a segment, or of one datum", binary, bytes_of, a_range),
         },
         "describe": {"get": _get("What a replica asks first", {JSON: _OBJECT})},
-        "changes": {"post": _post("Changes", {RECORDS: {}}, OF_REPLICAS["changes"], _TOKEN_ERRORS)},
-        "seqs": {"post": _post("Numbers of data", {JSON: _OBJECT}, OF_REPLICAS["seqs"])},
-        "fetch": {"post": _post("Data", {RECORDS: {}}, OF_REPLICAS["fetch"])},
-        "contents": {"post": _post("Digests of data", {JSON: _OBJECT}, OF_REPLICAS["contents"])},
-        "removed": {"post": _post("Deletions", {JSON: _OBJECT}, OF_REPLICAS["removed"])},
-    }  # fmt: skip
+    }
+    for path, keys in OF_REPLICAS.items():
+        if keys:
+            content: _Schemas = {RECORDS: {}} if path in IN_RECORDS else {JSON: _OBJECT}
+            of_dataset[path] = {"post": _post("For replicas, see docs/server.md", content, keys)}
     return {
         "openapi": "3.1.0",
         "info": {"title": "ondisk", "version": "1", "description": "Datasets on disk, for reading."},
@@ -294,7 +281,7 @@ def _parameters(keys: Keys) -> dict[str, _Schema]:
     return {key: _KEYS[key] | ({"default": keys[key]} if key in has_default else {}) for key in keys}
 
 
-def _post(what: str, content: _Schemas, asked: Keys, others: _Answers = _NONE) -> _Schema:
+def _post(what: str, content: _Schemas, asked: Keys) -> _Schema:
     """Describe a request with a body, in which null is the same as no key, unless that has a default."""
     keys = _parameters(asked)
     for key in asked:
@@ -305,21 +292,13 @@ def _post(what: str, content: _Schemas, asked: Keys, others: _Answers = _NONE) -
     required = [key for key, default in asked.items() if default is NEEDED]
     body = {"type": "object", "properties": keys, "required": required, "additionalProperties": False}
     sent = {"required": bool(required), "content": {JSON: {"schema": body}}}
-    return {"summary": what, "requestBody": sent, "responses": _responses(what, content, others)}
+    return {"summary": what, "requestBody": sent, "responses": _responses(what, content, _NONE)}
 
 
 def _responses(what: str, content: _Schemas, others: _Answers) -> _Schema:
-    known = {200: _answer(what, content), **{status: _failed(why) for status, why in _ERRORS.items()}, **others}
-    return {str(status): each for status, each in sorted(known.items())}
+    failed = _answer("An error; docs/server.md has the statuses", {JSON: {"$ref": "#/components/schemas/Error"}})
+    return {"200": _answer(what, content), **{str(status): each for status, each in others.items()}, "default": failed}
 
 
 def _answer(what: str, content: _Schemas) -> _Schema:
     return {"description": what, "content": {kind: {"schema": schema} for kind, schema in content.items()}}
-
-
-def _failed(why: str) -> _Schema:
-    return _answer(why, {JSON: _REF})
-
-
-_NO_PARQUET = _failed("The server has no pyarrow.")
-_TOKEN_ERRORS = {409: _failed("The token is of another dataset."), 410: _failed("The token has expired.")}

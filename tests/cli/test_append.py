@@ -269,7 +269,7 @@ def test_a_compressed_file_of_bytes_is_refused_as_a_whole(run, jsonl, tool):
 def test_batches_may_be_smaller(run, vm2):
     Path("obs.vm2").write_bytes(LINES)
     assert run("append", vm2, "obs.vm2", "--batch-size", "1", "--json").lines[0]["imported"] == 3
-    for option, why in (("0", "not a whole number of 1 or more"), ("x", "not a whole number of 0 or more")):
+    for option, why in (("0", "not a whole number of 1 or more"), ("x", "not a whole number of 1 or more")):
         done = run("append", vm2, "obs.vm2", "--batch-size", option)
         assert (done.code, why in done.err) == (2, True)
     done = run("append", vm2, "obs.vm2", "--batch-size", "5", "--spark")

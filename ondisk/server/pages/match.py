@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from ondisk.dataset.json_lines import time_text
@@ -98,12 +98,8 @@ def address(name: str, page: str = "", /, **parameters: object) -> str:
     return f"{path}?{urlencode(given, quote_via=quote)}" if given else path
 
 
-class Way(NamedTuple):
-    title: str  # where
-    text: str  # to copy
-
-
-def ways(base: str, name: str, path: str, match: str, sort: str) -> list[Way]:
+def ways(base: str, name: str, path: str, match: str, sort: str) -> dict[str, str]:
+    """Return the same query for other places: where, and the text to copy."""
     options = ([match] if match else []) + ([f"--sort={sort}"] if sort else [])
     arguments = ([repr(match)] if match else []) + ([f"sort={sort!r}"] if sort else [])
     python = "\n".join(
@@ -115,8 +111,8 @@ def ways(base: str, name: str, path: str, match: str, sort: str) -> list[Way]:
             "        print(datum.reftime, datum.metadata, datum.data)",
         ]
     )
-    return [
-        Way("As a command", f"ondisk query {shell_words(path, *options)}"),
-        Way("In Python", python),
-        Way("As an address, for programs", base + address(name, "query", match=match, sort=sort, format="csv")),
-    ]
+    return {
+        "As a command": f"ondisk query {shell_words(path, *options)}",
+        "In Python": python,
+        "As an address, for programs": base + address(name, "query", match=match, sort=sort, format="csv"),
+    }

@@ -58,6 +58,11 @@ def is_for_people(accept: str) -> bool:
     return "text/html" in accept
 
 
+def _check_is_for_people(request: Request) -> None:
+    if not is_for_people(request.headers.get("accept", "")):
+        raise NotFound(f"nothing is at {shown(request.url.path)}", hint="See docs/server.md.")
+
+
 def answer_of(error: Exception, headers: Mapping[str, str]) -> Response:
     """Return the answer that reports an error: a page to people, a part of one to a page, JSON to programs."""
     refused = Refused.of(error)
@@ -65,7 +70,7 @@ def answer_of(error: Exception, headers: Mapping[str, str]) -> Response:
         return Json(error_as_json(refused.error), refused.status, refused.headers)
     template = "problem.html" if "hx-request" in headers else "error.html"
     said = {"message": refused.error.message, "hint": refused.error.hint}
-    return Page(template, refused.status, refused.headers, **said, has_login=False)
+    return Page(template, refused.status, refused.headers, **said)
 
 
 class Pages:
@@ -76,16 +81,14 @@ class Pages:
         self._sessions = sessions
 
     async def datasets(self, request: Request) -> Response:
-        if not is_for_people(request.headers.get("accept", "")):
-            raise NotFound("nothing is at '/'", hint="See docs/server.md.")
+        _check_is_for_people(request)
         wanted = request.query_params.get("name", "")
         chosen = [each for name, each in self._requests.served.items() if wanted.casefold() in name.casefold()]
         listed = await self._requests.work().call(lambda: [views.listed(each) for each in chosen])
         return self._page("datasets.html", datasets=listed, wanted=wanted)
 
     async def overview(self, request: Request) -> Response:
-        if not is_for_people(request.headers.get("accept", "")):
-            raise NotFound(f"nothing is at {shown(request.url.path)}", hint="See docs/server.md.")
+        _check_is_for_people(request)
         return await self._of_dataset(request, "overview.html", views.overview)
 
     async def facet(self, request: Request) -> Response:
@@ -129,16 +132,16 @@ class Pages:
         if self._sessions is None:
             return RedirectResponse("/", 303, HEADERS)
         if request.method != "POST":
-            return self._login(local_path(request.query_params.get("next", "/")))
+            return Page("login.html", after=local_path(request.query_params.get("next", "/")), problem="")
         form = parse_qs((await request.body())[:_LONGEST_FORM].decode(errors="replace"))
         after = local_path(form.get("next", ["/"])[0])
         address = request.client.host if request.client is not None else ""
         if not self._sessions.may_try(address):
             problem = "There were too many tries from this address. Wait a minute."
-            return self._login(after, problem, 429, {"retry-after": str(int(PER))})
+            return Page("login.html", 429, {"retry-after": str(int(PER))}, after=after, problem=problem)
         session = self._sessions.begin(form.get("token", [""])[0], address)
         if session is None:
-            return self._login(after, "This is not the token of this server.", 403)
+            return Page("login.html", 403, after=after, problem="This is not the token of this server.")
         answer = RedirectResponse(quote(after, safe="/?&=%;:+,~@!$()*"), 303, HEADERS)
         is_secure = request.url.scheme == "https"
         answer.set_cookie(COOKIE, session, max_age=LASTS, secure=is_secure, httponly=True, samesite="strict")
@@ -150,11 +153,6 @@ class Pages:
         answer = RedirectResponse("/login", 303, HEADERS)
         answer.delete_cookie(COOKIE)
         return answer
-
-    def _login(
-        self, after: str, problem: str = "", status: int = 200, headers: Mapping[str, str] | None = None
-    ) -> Page:
-        return Page("login.html", status, headers, after=after, problem=problem, has_login=False)
 
     def _page(self, template: str, status: int = 200, **values: Any) -> Page:
         return Page(template, status, has_login=self._sessions is not None, **values)

@@ -221,51 +221,29 @@ def hints(dataset: Dataset, asked: Asked) -> dict[str, Any]:
     return {"problem": problem(dataset, asked), "completions": found}
 
 
-class Row(NamedTuple):
-    reftime: datetime  # of it
-    cells: list[str]  # the values of the columns
-    content: Node | None  # the whole content if the keys of it are no columns
-    picture: str  # the address of a picture; empty if it is none
-    download: str  # the address of its bytes
-    error: str  # why it cannot be read
-
-
-class Column(NamedTuple):
-    title: str
-    link: str  # the same query in the order of this field, or in the opposite one; empty for keys of the content
-    order: str  # "ascending", "descending" or "none"
-
-
 def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
     first = (asked.page - 1) * ROWS
     order = {"sort": asked.sort or None, "limit": first + ROWS + 1}
     with dataset.query(asked.match or None, **order, with_data=False) as found:  # type: ignore[arg-type]
         rows = [*islice(found, first, None)]
     has_next = len(rows) > ROWS
-    columns, table = _table(dataset, asked, rows[:ROWS])
     # Only the sums of segments and days are counted before the page is shown.
     return {
-        "columns": columns,
-        "rows": table,
+        **_table(dataset, asked, rows[:ROWS]),
         "first": first,
         "next": asked.link("browse", page=asked.page + 1) if has_next and first + ROWS < _MOST_ROWS else "",
         "is_cut": has_next and first + ROWS >= _MOST_ROWS,
         "previous": asked.link("browse", page=asked.page - 1) if asked.page > 1 else "",
         "facets": [Facet(name, kind.value, None, []) for name, kind in dataset.config.fields.items()],
+        "downloads": [(title, asked.link("query", format=form)) for form, title in FORMATS.items()],
+        "ways": ways(asked.base, asked.name, asked.path, asked.match, asked.sort),
         **_form(dataset, asked, "browse"),
-        **_ways(asked),
     }
 
 
 def mistaken(dataset: Dataset, asked: Asked, problem: Problem) -> dict[str, Any]:
-    lists = ("columns", "rows", "facets", "conditions", "spans", "doubts", "completions")
-    texts = {"next": "", "previous": "", "example": "", "first": 0, "is_cut": False}
-    return {**dict.fromkeys(lists, ()), **texts, "problem": problem, **_ways(asked)}
-
-
-def _ways(asked: Asked) -> dict[str, Any]:
-    downloads = [(title, asked.link("query", format=form)) for form, title in FORMATS.items()]
-    return {"downloads": downloads, "ways": ways(asked.base, asked.name, asked.path, asked.match, asked.sort)}
+    """Return what the page of data shows of a query that is not valid: only the box for the match expression."""
+    return {**dict.fromkeys(("conditions", "spans", "doubts", "completions"), ()), "example": "", "problem": problem}
 
 
 def _content(dataset: Dataset, found: Datum) -> tuple[dict[str, str] | None, Node | None, str]:
@@ -281,22 +259,21 @@ def _content(dataset: Dataset, found: Datum) -> tuple[dict[str, str] | None, Nod
         data = dataset.read(place).data
     except OndiskError as failed:
         return None, None, failed.message
-    return _keys(data), shown(headers(place.segment, data) or data), ""
-
-
-def _keys(content: Any) -> dict[str, str] | None:
-    """Return the texts of the keys of a content that can be columns of a table: they are few, and their values fit."""
-    if not isinstance(content, Mapping) or len(content) > _MOST_COLUMNS or not all(map(is_scalar, content.values())):
-        return None
-    return {str(key): _cell(value) for key, value in content.items()}
+    texts = None
+    if isinstance(data, Mapping) and len(data) <= _MOST_COLUMNS and all(map(is_scalar, data.values())):
+        texts = {str(key): _cell(value) for key, value in data.items()}
+    return texts, shown(headers(place.segment, data) or data), ""
 
 
 def _cell(value: Any) -> str:
     return cut(text_of(value)) if is_scalar(value) else shown(value).text
 
 
-def _table(dataset: Dataset, asked: Asked, data: list[Datum]) -> tuple[list[Column], list[Row]]:
-    """Return the columns and the rows of a table: keys of the content are columns if those of all data can be."""
+def _table(dataset: Dataset, asked: Asked, data: list[Datum]) -> dict[str, Any]:
+    """Return the columns and the rows of a table: keys of the content are columns if those of all data can be.
+
+    The texts of a column or row that has no link, no picture or no error are empty.
+    """
     fields = [*dataset.config.fields]
     others = [name for name in keys_of(each.metadata for each in data) if name not in fields][:_MOST_COLUMNS]
     contents = [_content(dataset, each) for each in data]
@@ -304,7 +281,7 @@ def _table(dataset: Dataset, asked: Asked, data: list[Datum]) -> tuple[list[Colu
     keys = keys_of(each for each in found if each is not None)
     is_flat = 0 < len(keys) <= _MOST_COLUMNS and None not in found
     columns = [_column(asked, name) for name in ("reftime", *fields)]
-    columns += [Column(cut(name), "", "none") for name in (*others, *(keys if is_flat else ["content"]))]
+    columns += [{"title": cut(name), "link": ""} for name in (*others, *(keys if is_flat else ["content"]))]
     rows = []
     for datum, (texts, content, error) in zip(data, contents, strict=True):
         cells = [_cell(datum.metadata[name]) if name in datum.metadata else "" for name in (*fields, *others)]
@@ -315,17 +292,20 @@ def _table(dataset: Dataset, asked: Asked, data: list[Datum]) -> tuple[list[Colu
         assert place is not None
         where = {"match": "", "sort": "", "offset": place.offset, "size": place.size}
         is_picture = content is not None and content.kind == "picture"
-        picture = asked.link(f"picture/{place.segment}", **where) if is_picture else ""
-        download = asked.link(f"data/{place.segment}", **where)
-        rows.append(Row(datum.reftime, cells, content, picture, download, error))
-    return columns, rows
+        row = {"reftime": datum.reftime, "cells": cells, "content": content, "error": error}
+        row["picture"] = asked.link(f"picture/{place.segment}", **where) if is_picture else ""
+        row["download"] = asked.link(f"data/{place.segment}", **where)
+        rows.append(row)
+    return {"columns": columns, "rows": rows}
 
 
-def _column(asked: Asked, name: str) -> Column:
+def _column(asked: Asked, name: str) -> dict[str, str]:
+    """Return a column with a link to the same query in the order of this field, or in the opposite one."""
     order = {name: "ascending", f"-{name}": "descending"}.get(asked.sort, "none")
     if name == "reftime" and not asked.sort:
         order = "ascending"
-    return Column(name, asked.link("browse", sort=f"-{name}" if order == "ascending" else name), order)
+    link = asked.link("browse", sort=f"-{name}" if order == "ascending" else name)
+    return {"title": name, "link": link, "order": order}
 
 
 def plot(dataset: Dataset, asked: Asked) -> dict[str, Any]:
@@ -344,13 +324,6 @@ def plot(dataset: Dataset, asked: Asked) -> dict[str, Any]:
         "points": asked.link("points", sort="", y=y, by=by) if y else "",
         **_form(dataset, asked, "plot", y=y, by=by),
     }
-
-
-class Found(NamedTuple):
-    segment: str
-    states: list[str]
-    reasons: list[str]
-    remedy: str  # a command that mends it; empty if none does
 
 
 def health(dataset: Dataset, asked: Asked) -> dict[str, Any]:
@@ -372,7 +345,8 @@ def health(dataset: Dataset, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _found(path: str, each: Mapping[str, Any]) -> Found:
+def _found(path: str, each: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a finding of the last report with the command that mends it; that is empty if none does."""
     action, states = each["action"], each["states"]
     if action is not None:
         verb = "fix" if action in ("rescan", "remove from the index", "follow") else "repack"
@@ -381,4 +355,4 @@ def _found(path: str, each: Mapping[str, Any]) -> Found:
         remedy = command("fix", path, "--salvage", each["segment"], "--yes").strip("`")
     else:
         remedy = ""
-    return Found(each["segment"], states, each["reasons"], remedy)
+    return {**each, "remedy": remedy}

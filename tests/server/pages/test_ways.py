@@ -15,7 +15,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1)
 
 @given(NAMES, NAMES, st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
 def test_a_query_can_be_copied_whatever_it_contains(name, path, match):
-    command, python, url = (way.text for way in ways("http://h:1", name, path, match, "-reftime"))
+    command, python, url = ways("http://h:1", name, path, match, "-reftime").values()
     assert shlex.split(command) == ["ondisk", "query", path, *([match] if match else []), "--sort=-reftime"]
     compile(python, "<page>", "exec")
     found = urlsplit(url)
