@@ -17,24 +17,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ondisk import json_shapes
+from ondisk import errors, json_shapes
 from ondisk.batched import batched
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import as_json
-from ondisk.errors import (
-    AlreadyExists,
-    ConfigError,
-    InvalidInput,
-    LimitExceeded,
-    LockError,
-    NotFound,
-    OndiskError,
-    ReadOnly,
-    StateError,
-    TokenExpired,
-    TokenForeign,
-    shown,
-)
+from ondisk.errors import NotFound, OndiskError, shown
 from ondisk.index.connection import LENT, Lent
 from ondisk.replication.wire import digest
 from ondisk.server.datasets import Served
@@ -47,16 +34,16 @@ _Ts = TypeVarTuple("_Ts")
 
 STATUS: Mapping[type[OndiskError], int] = {
     OndiskError: 500,
-    InvalidInput: 400,
-    ConfigError: 500,  # of the dataset
-    LimitExceeded: 413,
+    errors.InvalidInput: 400,
+    errors.ConfigError: 500,  # of the dataset
+    errors.LimitExceeded: 413,
     NotFound: 404,
-    AlreadyExists: 409,
-    StateError: 503,
-    ReadOnly: 403,
-    LockError: 503,
-    TokenExpired: 410,
-    TokenForeign: 409,
+    errors.AlreadyExists: 409,
+    errors.StateError: 503,
+    errors.ReadOnly: 403,
+    errors.LockError: 503,
+    errors.TokenExpired: 410,
+    errors.TokenForeign: 409,
 }
 """The HTTP status of an error, and of the errors below it that are not here themselves."""
 
