@@ -155,7 +155,10 @@ def add_spark(parser: argparse.ArgumentParser, what: str) -> None:
 
 def add_match(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "match", metavar="MATCH", nargs="?", help="a match expression, see docs/match.md; default: all data"
+        "match",
+        metavar="MATCH",
+        nargs="?",
+        help="a match expression, such as 'reftime: >=2026; area: 5'; default: all data",
     )
 
 

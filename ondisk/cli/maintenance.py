@@ -347,10 +347,10 @@ def run_maintain(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(result: Maintained, output: Output, *, dry_run: bool) -> None:
-    import traceback
-
     show_maintained(result, output, dry_run=dry_run)
     if (error := result.error) is not None:
+        import traceback  # here, as only an error needs it
+
         text = str(error) if isinstance(error, OndiskError) else "".join(traceback.format_exception(error))
         complain("error", text if result.dataset in text else f"{result.dataset}: {text}")
 

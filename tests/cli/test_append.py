@@ -382,7 +382,7 @@ def test_damage_in_a_queue_names_its_segment(run, tmp_path):
     ("arguments", "message"),
     [
         (["--all", "."], "--all needs --format=diskqueue"),
-        (["--format", "diskqueue", "--spark", "local", "."], "do not read queues"),
+        (["--format", "diskqueue", "--spark", "local", "."], "--spark cannot be combined with --format=diskqueue"),
         (["--format", "diskqueue", "nothing"], "nothing: no such directory"),
         (["--format", "diskqueue", "."], ". contains no queue: it has no segments, and no state.dat"),
         (["."], "a Beats disk queue, --format diskqueue"),

@@ -93,8 +93,8 @@ def test_options_that_do_not_fit_are_an_error(run, options, problem):
     [
         ("--name {site}", 2, "--name needs --to\nWrite --to, too"),
         ("--to out --data", 2, "--to cannot be combined with --data"),
-        ("--to out --table", 2, "--to writes files"),
-        ("--to out --fields site", 2, "--to writes files"),
+        ("--to out --table", 2, "--to cannot be combined with --table"),
+        ("--to out --fields site", 2, "--to cannot be combined with --fields"),
         ("--to out --name {sit", 2, "is not a template for names"),
         ("--to out --name {reftime:%Y}", 2, "two data would be '2026'"),
         ("--to out --name {sitename}.jpg", 2, "no datum has 'sitename'\nThe data have path, reftime, site."),

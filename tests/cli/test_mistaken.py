@@ -9,17 +9,18 @@ import pytest
 
 import ondisk
 
+RULE = "a text is the first components of a value, and case matters; there is"
 MISTAKES = {
     "area: VM2,5 and product: VM2,1": "no datum has the area `VM2,5 and product: VM2,1`: write `;` between groups",
     "area: !=VM2": "no datum has the area `!=VM2`: the language has no `!=`; in Python, `~` negates a condition",
     "area: VM2,*": "no datum has the area `VM2,*`: `*` is an ordinary character",
     "area: VM2,5 product: VM2,1": "no datum has the area `VM2,5 product: VM2,1`: write `;` between groups",
-    "area: vm2,5": "no datum has the area `vm2,5`: a text is the first components of a value, and case matters; there is `VM2,5`",
-    "area: vm2": "no datum has the area `vm2`: a text is the first components of a value, and case matters; there is `VM2,5`, `VM2,7`",
-    "area: 7": "no datum has the area `7`: a text is the first components of a value, and case matters; there is `VM2,7`",
-    "area: north-5": "no datum has the area `north-5`: a text is the first components of a value, and case matters; there is `VM2,5`, `VM2,7`",
-    'area: "7"': "no datum has the area `7`: a text is the first components of a value, and case matters; there is `VM2,7`",
-    "area: VM2,7 or 9": "no datum has the area `9`: a text is the first components of a value, and case matters; there is",
+    "area: vm2,5": f"no datum has the area `vm2,5`: {RULE} `VM2,5`",
+    "area: vm2": f"no datum has the area `vm2`: {RULE} `VM2,5`, `VM2,7`",
+    "area: 7": f"no datum has the area `7`: {RULE} `VM2,7`",
+    "area: north-5": f"no datum has the area `north-5`: {RULE} `VM2,5`, `VM2,7`",
+    'area: "7"': f"no datum has the area `7`: {RULE} `VM2,7`",
+    "area: VM2,7 or 9": f"no datum has the area `9`: {RULE}",
 }
 
 
@@ -38,8 +39,8 @@ def test_a_match_that_looks_mistaken_gets_a_note(run, weather, command, match):
 def test_each_value_gets_its_note(run, weather):
     done = run("query", weather, "area: vm2,5; product: 227; reftime: >=2026")
     assert done.err.splitlines() == [
-        "ondisk: note: no datum has the product `227`: a text is the first components of a value, and case matters; there is `VM2,227`",
-        "ondisk: note: no datum has the area `vm2,5`: a text is the first components of a value, and case matters; there is `VM2,5`",
+        f"ondisk: note: no datum has the product `227`: {RULE} `VM2,227`",
+        f"ondisk: note: no datum has the area `vm2,5`: {RULE} `VM2,5`",
     ]
 
 
@@ -94,11 +95,11 @@ def test_the_lowest_number_of_content_without_names_is_an_error(run, weather):
     [
         (
             "site: brigde",
-            "no datum has the site `brigde`: a text is the first components of a value, and case matters; there is `bridge`",
+            f"no datum has the site `brigde`: {RULE} `bridge`",
         ),
         (
             "site: bridge-nort",
-            "no datum has the site `bridge-nort`: a text is the first components of a value, and case matters; there is `bridge-north`",
+            f"no datum has the site `bridge-nort`: {RULE} `bridge-north`",
         ),
         ("site: bridge-2", ""),
         ("site: tower", ""),

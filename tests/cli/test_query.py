@@ -503,8 +503,8 @@ def test_damage_ends_a_file_with_an_error_and_no_file(run, weather, tmp_path):
     ("arguments", "message"),
     [
         (["--columns", "area"], "--columns needs --csv, --parquet or --arrow"),
-        (["--csv", "--fields", "area"], "--fields is not for --csv, --parquet and --arrow"),
-        (["--parquet", "x", "--fields", "area"], "Write --columns"),
+        (["--csv", "--fields", "area"], "--fields cannot be combined with --csv"),
+        (["--parquet", "x", "--fields", "area"], "--fields cannot be combined with --parquet"),
         (["--csv", "--overwrite"], "--overwrite needs --parquet or --arrow"),
         (["--csv", "--columns", "data=text"], "CSV has no types, so data cannot have one"),
         (["--csv", "--columns", "area,area"], "names a column twice"),
