@@ -64,19 +64,8 @@ _SHARED = {
     **dict.fromkeys(("init", "migrate"), "configuration"),
     **dict.fromkeys(("info", "formats", "scan", "completion", "spark-jar"), "about"),
 }  # command → module, where that has others, too
-_DRY_RUNS = (
-    "delete",
-    "ack",
-    "adopt",
-    "fix",
-    "repack",
-    "archive",
-    "unarchive",
-    "quarantine",
-    "replicate",
-    "promote",
-    "migrate",
-)
+_DRY_RUNS = ("delete", "ack", "adopt", "fix", "repack", "archive", "unarchive", "quarantine", "replicate", "promote",
+             "migrate")  # fmt: skip
 _WITHOUT_RESULTS = ("completion", "spark-jar")
 _DASHED = ("--sort", "--tz", "--null")  # options whose values may begin with a dash
 _DATASET = "ONDISK_DATASET"

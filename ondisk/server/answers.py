@@ -118,7 +118,6 @@ class Requests:
         self._threads = threads
 
     def work(self) -> Work:
-        """Return where one answer is made."""
         return Work(self._threads)
 
     def of(self, request: Request) -> Served:
@@ -194,7 +193,6 @@ class Stream(Response):
                 await self._work.call(self._stack.close)
 
     def _begin(self, is_head: bool) -> list[memoryview]:
-        """Read the content, or begin to, and return some of it."""
         content = self._make(self._stack.enter_context(self._served.opened()))
         self._stack.callback(getattr(content.pieces, "close", lambda: None))
         self._parts = in_parts(content.pieces)

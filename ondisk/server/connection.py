@@ -134,5 +134,4 @@ class Connection(H11Protocol):
 
 
 def limited(limits: Limits, counts: Counts) -> type[Connection]:
-    """Return the class of connections with some limits."""
     return type("LimitedConnection", (Connection,), {"limits": limits, "counts": counts})

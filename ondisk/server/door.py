@@ -87,7 +87,6 @@ class Door:
             answer.end()
 
     def _check(self, scope: Scope) -> None:
-        """Raise unless the client may ask."""
         headers = Headers(scope=scope)
         if self._token is None:
             host = headers.get("host", "")
@@ -108,7 +107,6 @@ class Door:
             raise Refused(401, error, {"www-authenticate": "Bearer", **_CLOSE})
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """Return the body of a request."""
         body, limit = bytearray(), self._limits.body
         too_long = Refused(413, LimitExceeded(f"the body of a request may have {limit} bytes"), _CLOSE)
         if int(Headers(scope=scope).get("content-length", "0")) > limit:
