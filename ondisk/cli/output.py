@@ -72,8 +72,6 @@ class Output:
         if self.as_json:
             _write(lines_of_groups(groups))
             return
-        from ondisk.cli.table import table  # here, since it waits for rich
-
         is_span_known = not _PERIODS.keys().isdisjoint(by) or of is not None  # or there is no room for it
 
         def cells(group: Group) -> list[str]:
@@ -83,20 +81,23 @@ class Output:
 
         header = [*by, "count", "size", *(() if is_span_known else ("begin", "end"))]
         header += ("lowest", "mean", "highest") if of else ()
-        write_stdout(table(header, [*map(cells, page)]).encode() for page in batched(groups, lambda _: 1, _PAGE))
+        _print_tables(header, map(cells, groups))
 
 
 def print_table(data: Iterable[Datum], fields: Sequence[str], *, datasets: bool = False) -> None:
     """Print data as tables as wide as the terminal, or wider if a column needs it. `datasets`: name theirs."""
+
+    def cells(datum: Datum) -> list[str]:
+        values = (shown_value(datum.metadata.get(name)) for name in fields)
+        return [time_text(datum.reftime), *_source(datum), *values, _data_shown(datum.data)]
+
+    _print_tables(["reftime", *["dataset"] * datasets, *fields, "data"], map(cells, data))
+
+
+def _print_tables(header: Sequence[str], rows: Iterable[list[str]]) -> None:
     from ondisk.cli.table import table  # here, since it waits for rich
 
-    def rows(page: Sequence[Datum]) -> Iterator[list[str]]:
-        for datum in page:
-            values = (shown_value(datum.metadata.get(name)) for name in fields)
-            yield [time_text(datum.reftime), *_source(datum), *values, _data_shown(datum.data)]
-
-    header = ["reftime", *["dataset"] * datasets, *fields, "data"]
-    write_stdout(table(header, list(rows(page))).encode() for page in batched(data, lambda _: 1, _PAGE))
+    write_stdout(table(header, page).encode() for page in batched(rows, lambda _: 1, _PAGE))
 
 
 def _source(datum: Datum) -> list[str]:
