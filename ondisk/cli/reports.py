@@ -25,7 +25,9 @@ def show_checked(report: Report, shown: Sequence[Diagnosis | Done], output: Outp
     space = f"a repack frees {counted(report.freed, 'byte')}"
     is_all = any(not each.state for each in shown)  # --all was given
     lines = map(_line, shown) if is_all else _first(shown)
-    output.show(_values(report, shown), chain(lines, [f"{_state(report)}; {space}"], _notes(report)))
+    output.show(
+        _values(report, shown), chain(lines, [f"{_state(report)}; {space}"], _notes(report), _deletions(report))
+    )
 
 
 def show_would_mend(
@@ -149,7 +151,6 @@ def _notes(report: Report) -> Iterator[str]:
     if copies := sum(SECOND_COPIES in each.reasons for each in report):
         how = f"{command('repack', dataset, '--second-copies', '--yes')} compares and removes them"
         yield f"second copies of data in other segments: {counted(copies, 'segment')}; {how}"
-    yield from _deletions(report)
     if report.needs_check:
         yield _untrusted(dataset)
     items, size = report.quarantine
