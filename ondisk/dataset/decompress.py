@@ -8,7 +8,7 @@ one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -32,52 +32,8 @@ _PADDED = ("gzip", "xz")
 _XZ_MEMORY = 256 * 1024 * 1024  # bytes; four times as many as xz -9 needs
 
 
-class _Members:
-    """The members or frames of a compressed stream, one after the other. `error`: what a damaged one raises."""
-
-    def __init__(self, stream: Readable, compression: str) -> None:
-        self._stream = stream
-        self._compression = compression
-        self._new, self.error = _kind_of(compression)
-        self._member = self._new()
-        self._is_begun = False  # something of the member was read
-        self._given = b""  # compressed bytes that no member has taken yet
-
-    def unfinished(self) -> str:
-        """Return what is wrong with the end of the stream; nothing if it ends with a member."""
-        if self._is_begun:
-            return f"the file ends before its {self._compression} does: it was cut off"
-        if self._given:
-            return f"what follows its {self._compression} is something else"
-        return ""
-
-    def read(self) -> bytes | None:
-        """Return the next decompressed bytes, perhaps none; None at the end."""
-        if self._member.eof:
-            self._given = self._member.unused_data
-            self._member, self._is_begun = self._new(), False
-        if not self._is_begun and not self._begin():
-            return None
-        data = b""
-        if self._member.needs_input:
-            data, self._given = self._given or self._stream.read(_PIECE), b""
-            if not data:
-                return None
-        return self._member.decompress(data, _PIECE)
-
-    def _begin(self) -> bool:
-        """Return whether another member follows. Zeros after one of gzip or xz are padding."""
-        while True:
-            if self._compression in _PADDED:
-                self._given = self._given.lstrip(b"\0")
-            if len(self._given) >= len(_GZIP):
-                break
-            more = self._stream.read(_PIECE)
-            if not more:
-                return False
-            self._given += more
-        self._is_begun = self._compression != "gzip" or self._given.startswith(_GZIP)
-        return self._is_begun
+class _Damaged(Exception):
+    pass
 
 
 class Decompressed:
@@ -85,51 +41,67 @@ class Decompressed:
 
     def __init__(self, stream: Readable, compression: str) -> None:
         self.damage: Damage | None = None  # what was wrong with it; None until that is known
-        self._members = _Members(stream, compression)
-        self._compression = compression
+        self._lines = self._whole_lines(_members(stream, compression, *_kind_of(compression)))
         self._ready = b""
-        self._held = b""  # a line whose end was not read yet
-        self._offset = 0  # decompressed bytes that are no longer held
-        self._is_in_line = False  # the last of these is inside of a line
-        self._is_ended = False
 
     def read(self, size: int, /) -> bytes:
         """Return up to `size` bytes; none only at the end; raise InvalidInput at damage in a line that is too long."""
-        while not self._ready and not self._is_ended:
-            self._fill()
+        self._ready = self._ready or next(self._lines, b"")
         content, self._ready = self._ready[:size], self._ready[size:]
         return content
 
-    def _fill(self) -> None:
+    def _whole_lines(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        held = b""  # a line whose end was not read yet
+        offset = 0  # decompressed bytes that are no longer held
+        is_in_line = False  # the last of these is inside of a line
         try:
-            piece, problem = self._members.read(), ""
-        except self._members.error as error:
-            piece, problem = None, f"its {self._compression} is damaged: {error}"
-        if piece is None:
-            self._end(problem or self._members.unfinished())
-            return
-        held = self._held + piece
-        end = held.rfind(b"\n") + 1
-        if not end and len(held) > _LONGEST:
-            end = len(held)
-        self._release(held[:end], held[end:])
+            for piece in pieces:
+                held += piece
+                end = held.rfind(b"\n") + 1
+                if end:
+                    is_in_line = False
+                elif len(held) > _LONGEST:
+                    end, is_in_line = len(held), True
+                if end:
+                    yield held[:end]
+                    offset, held = offset + end, held[end:]
+        except _Damaged as damaged:
+            if is_in_line:
+                hint = "Get the file again. What precedes the line may have been stored."
+                raise InvalidInput(f"{damaged}, inside of a line of more than {_LONGEST} bytes", hint=hint) from None
+            self.damage = Damage(offset, len(held), str(damaged))
+        else:
+            if held:
+                yield held
 
-    def _release(self, ready: bytes, held: bytes) -> None:
-        if ready:
-            self._is_in_line = not ready.endswith(b"\n")
-        self._ready, self._held = ready, held
-        self._offset += len(ready)
 
-    def _end(self, problem: str) -> None:
-        self._is_ended = True
-        if not problem:
-            self._release(self._held, b"")
+def _members(
+    stream: Readable, compression: str, new: Callable[[], _Decompressor], error: type[Exception]
+) -> Iterator[bytes]:
+    """Yield the decompressed bytes of the members or frames of a stream; raise _Damaged. `error`: of a damaged one."""
+    given = b""  # compressed bytes that no member has taken yet
+    while True:
+        given = given.lstrip(b"\0") if compression in _PADDED else given  # between members, zeros are padding
+        if len(given) < len(_GZIP) and (more := stream.read(_PIECE)):
+            given += more
+            continue
+        if not given:
             return
-        if self._is_in_line:
-            hint = "Get the file again. What precedes the line may have been stored."
-            raise InvalidInput(f"{problem}, inside of a line of more than {_LONGEST} bytes", hint=hint)
-        self.damage = Damage(self._offset, len(self._held), problem)
-        self._held = b""
+        if len(given) < len(_GZIP) or (compression == "gzip" and not given.startswith(_GZIP)):
+            raise _Damaged(f"what follows its {compression} is something else")
+        member = new()
+        while not member.eof:
+            data = b""
+            if member.needs_input:
+                data, given = given or stream.read(_PIECE), b""
+                if not data:
+                    raise _Damaged(f"the file ends before its {compression} does: it was cut off")
+            try:
+                piece = member.decompress(data, _PIECE)
+            except error as damaged:
+                raise _Damaged(f"its {compression} is damaged: {damaged}") from None
+            yield piece
+        given = member.unused_data
 
 
 class _Gzip:
