@@ -17,10 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import partial
 from itertools import pairwise, product
 
 from ondisk.datum import EPOCH, MICROSECOND, microseconds
 from ondisk.errors import InvalidInput, shown
+from ondisk.formats.base import Kept
 from ondisk.local_time import moments_of, not_one, offset_of, zone_of
 from ondisk.table_options import TableOptions
 
@@ -81,7 +83,7 @@ class Zone:
 
     def __init__(self, name: str) -> None:
         self._zone = zone_of(name)
-        self._days = _Days(self._zone)
+        self._days = Kept(partial(_offset_of_day, self._zone))
 
     def utc(self, local: int) -> int | str:
         """Return the moment of a local time, both as microseconds since 1970; or why it is refused, as in `Times`."""
@@ -179,8 +181,7 @@ class Times(dict[str, int | str]):
         super().__init__()
         self._format = format
         self._zone = zone
-        self._dates: dict[str, int] = {}
-        self._clocks: dict[str, tuple[int, int | None]] = {}
+        self._dates, self._clocks = Kept(_midnight), Kept(_clock)
         self._read: Callable[[str], int | str]
         if format is None:
             self._read = self._iso
@@ -199,22 +200,15 @@ class Times(dict[str, int | str]):
             found = error.message
         if isinstance(found, str):
             found = of_value(shown(text), found)
-        for known in (self, self._dates, self._clocks):
-            if len(known) >= _CACHED:
-                known.clear()
+        if len(self) >= _CACHED:
+            self.clear()
         if len(text) <= 64:
             self[text] = found
         return found
 
     def _iso(self, text: str) -> int | str:
-        day, clock = text[:10], text[10:]
-        midnight = self._dates.get(day)
-        if midnight is None:
-            midnight = self._dates[day] = _midnight(day)
-        parts = self._clocks.get(clock)
-        if parts is None:
-            parts = self._clocks[clock] = _clock(clock)
-        return self._moment(midnight + parts[0], parts[1])
+        clock, offset = self._clocks[text[10:]]
+        return self._moment(self._dates[text[:10]] + clock, offset)
 
     def _moment(self, local: int, offset: int | None) -> int | str:
         if offset is None:
@@ -252,37 +246,24 @@ class Times(dict[str, int | str]):
         shift = None if offset is None else offset // MICROSECOND
         local = (found.replace(tzinfo=None) - _START) // MICROSECOND
         if day and not (found.time() == _MIDNIGHT and "24" in clock):  # 24:00 is on the next day
-            self._dates[day] = midnight = local // _DAY * _DAY
-            self._clocks[clock] = (local - midnight, shift)
+            midnight = self._dates.keep(day, local // _DAY * _DAY)
+            self._clocks.keep(clock, (local - midnight, shift))
         return self._moment(local, shift)
 
 
-class _Days(dict[int, int | None]):
-    """Days since 1970, local → the offset of the zone on all of that day, microseconds; None if it changes.
+def _offset_of_day(zone: tzinfo, day: int) -> int | None:
+    """Return the offset of a zone on all of a local day, microseconds; None if it changes. `day`: since 1970.
 
     No zone of the IANA database changes twice on one day, so the beginning and the end of a day show a change.
     """
-
-    def __init__(self, zone: tzinfo) -> None:
-        super().__init__()
-        self._zone = zone
-
-    def __missing__(self, day: int) -> int | None:
-        offset: int | None
-        try:
-            begin = _START + timedelta(days=day)
-            times = begin, begin + (timedelta(days=1) - MICROSECOND)
-            offsets = {_offset_at(self._zone, time.replace(fold=fold)) for time, fold in product(times, (0, 1))}
-        except OverflowError:  # the zone's own arithmetic, near the years 1 and 9999
-            raise InvalidInput("it is outside the years 1 to 9999 in UTC") from None
-        self[day] = offset = offsets.pop() if len(offsets) == 1 else None
-        return offset
-
-
-def _offset_at(zone: tzinfo, time: datetime) -> int:
-    offset = zone.utcoffset(time)
-    assert offset is not None
-    return offset // MICROSECOND
+    try:
+        begin = _START + timedelta(days=day)
+        times = begin, begin + (timedelta(days=1) - MICROSECOND)
+        offsets = {zone.utcoffset(time.replace(fold=fold)) for time, fold in product(times, (0, 1))}
+    except OverflowError:  # the zone's own arithmetic, near the years 1 and 9999
+        raise InvalidInput("it is outside the years 1 to 9999 in UTC") from None
+    offset = offsets.pop()
+    return None if offsets or offset is None else offset // MICROSECOND
 
 
 def _moment(moment: int) -> int:
