@@ -12,7 +12,6 @@ import errno
 import os
 import sqlite3
 import stat
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,7 +20,6 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self
 
-from ondisk.config import DatasetConfig
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import time_text
 from ondisk.dataset.layout import CONFIG
@@ -42,6 +40,7 @@ from ondisk.errors import (
 from ondisk.files.names import DEFAULT, Names
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
+from ondisk.formats.base import Kept
 from ondisk.segments.dir import file_name
 from ondisk.segments.generations import hidden, kept
 
@@ -71,7 +70,9 @@ class Links:
         self._path = dataset.path if isinstance(dataset, Dataset) else None
         configs = {str(dataset.path): dataset.config} if isinstance(dataset, Dataset) else dataset.configs
         for path, config in configs.items():
-            _check(path, config)
+            if not is_dir(config.format):
+                message = f"the data of {path} cannot be linked: {config.format} stores many of them in one file"
+                raise InvalidInput(message, hint=_COPY)
         self._open = contextlib.ExitStack()
         self._datasets: dict[Path, Directory] = {}
 
@@ -132,12 +133,6 @@ class Links:
         if found is None:
             found = self._datasets[path] = self._open.enter_context(Directory.open(path))
         return found
-
-
-def _check(path: str, config: DatasetConfig) -> None:
-    if not is_dir(config.format):
-        message = f"the data of {path} cannot be linked: {config.format} stores many of them in one file"
-        raise InvalidInput(message, hint=_COPY)
 
 
 @dataclass(slots=True)
@@ -238,7 +233,7 @@ class _Files:
         self._staged = f".ondisk-{os.getpid()}-{token_hex(4)}"
         self._together = top.can_sync_together
         self._device = top.device
-        self._folders: OrderedDict[str, tuple[Directory, bool]] = OrderedDict()
+        self._folders = Kept(self._opened, _OPEN)
         self._count = 0
 
     def add(self, data: Iterable[Datum]) -> None:
@@ -265,7 +260,7 @@ class _Files:
         if CONFIG in name.split("/"):
             raise InvalidInput(f"a file or folder {CONFIG} would make its folder a dataset")
         try:
-            folder, is_synced_later = self._folder(above)
+            folder, is_synced_later = self._folders[above]
             if folder.stat(last) is None:
                 with contextlib.suppress(FileExistsError):  # somebody else creates it now
                     self._create(folder, last, datum, is_synced_later=is_synced_later)
@@ -299,17 +294,12 @@ class _Files:
             raise InvalidInput(f"{there.path} exists with other bytes, and is not overwritten")
         self._result.present += 1
 
-    def _folder(self, name: str) -> tuple[Directory, bool]:
+    def _opened(self, name: str) -> tuple[Directory, bool]:
         """Return a folder in the top one, made if missing, and whether `sync` syncs it: it is of the same device."""
         if not name:
             return self._top, self._together
-        found = self._folders.get(name)
-        if found is None:
-            folder = self._top.inside(name, make=True, durable=not self._together)
-            found = self._folders[name] = folder, self._together and folder.device == self._device
-            if len(self._folders) > _OPEN:
-                self._folders.popitem(last=False)[1][0].close()
-        return found
+        folder = self._top.inside(name, make=True, durable=not self._together)
+        return folder, self._together and folder.device == self._device
 
     def _sync_behind(self) -> None:
         """Start to sync the files if they are many bytes; raise DurabilityLost if the sync before has failed."""
@@ -372,31 +362,22 @@ def _with_metadata(data: Iterable[Datum], names: Names) -> Iterator[Datum]:
 
 def _check_distinct(data: Iterable[Datum], names: Names) -> None:
     """Raise InvalidInput if two data would have the same name; the names are in a temporary file."""
-    with _errors_of_temporary(), contextlib.closing(sqlite3.connect("")) as known:
-        known.execute("CREATE TABLE name (name BLOB PRIMARY KEY, reftime) WITHOUT ROWID")
-        for datum in data:
-            try:
-                name = names(datum)
-            except InvalidInput:  # it is refused later
-                continue
-            row = os.fsencode(name), time_text(datum.reftime)
-            if known.execute("INSERT INTO name VALUES (?, ?) ON CONFLICT DO NOTHING", row).rowcount == 0:
-                [[other]] = known.execute("SELECT reftime FROM name WHERE name = ?", row[:1])
-                raise _same_name(name, other, row[1])
-
-
-@contextlib.contextmanager
-def _errors_of_temporary() -> Iterator[None]:
     try:
-        yield
+        with contextlib.closing(sqlite3.connect("")) as known:
+            known.execute("CREATE TABLE name (name BLOB PRIMARY KEY, reftime) WITHOUT ROWID")
+            for datum in data:
+                try:
+                    name = names(datum)
+                except InvalidInput:  # it is refused later
+                    continue
+                row = os.fsencode(name), time_text(datum.reftime)
+                if known.execute("INSERT INTO name VALUES (?, ?) ON CONFLICT DO NOTHING", row).rowcount == 0:
+                    [[other]] = known.execute("SELECT reftime FROM name WHERE name = ?", row[:1])
+                    hint = "Name more metadata: `--name '{reftime:%Y%m%d_%H%M%S}_{site}.jpg'`, with fields that differ."
+                    raise InvalidInput(f"two data would be {shown(name)}: those of {other} and {row[1]}", hint=hint)
     except sqlite3.Error as error:
         hint = "Is its disk full? SQLITE_TMPDIR chooses another folder for it."
         raise StorageError(f"a temporary file for the names: {error}", hint=hint) from error
-
-
-def _same_name(name: str, *times: str) -> InvalidInput:
-    hint = "Name more metadata: `--name '{reftime:%Y%m%d_%H%M%S}_{site}.jpg'`, with fields that differ between them."
-    return InvalidInput(f"two data would be {shown(name)}: those of {' and '.join(times)}", hint=hint)
 
 
 def _named(datum: Datum) -> str:
