@@ -135,13 +135,17 @@ class SegmentCopies:
         """Return a copy with the same bytes, from when the segment was in another place, or another generation."""
         archives = sorted(self._target.directory.folders(f"{self._root}/{ARCHIVE}"))
         for place in ("", *(f"{ARCHIVE}/{name}/" for name in archives)):
-            folder, slash, last = f"{place}{inner_of(copy.segment)}".rpartition("/")
-            pattern = re.compile(rf"{re.escape(last)}\.[0-9]+\.{copy.stored}\.{copy.checksum:08x}")
-            for name in self._target.directory.names(f"{self._root}/{folder}"):
-                path = f"{folder}{slash}{name}"
-                if pattern.fullmatch(name) and self._target.has(f"{self._root}/{path}", copy.stored):
+            for _, size, checksum, path in self._copies_of(f"{place}{inner_of(copy.segment)}"):
+                if (size, checksum) == (copy.stored, copy.checksum) and self._target.has(f"{self._root}/{path}", size):
                     return path
         return None
+
+    def _copies_of(self, segment: str) -> Iterator[tuple[int, int, int, str]]:
+        """Yield generation, size, checksum and path of the copies that the backup has of a segment."""
+        folder, slash, last = segment.rpartition("/")
+        for name in self._target.directory.names(f"{self._root}/{folder}".rstrip("/")):
+            if name.startswith(f"{last}.") and (matched := _NAME.fullmatch(name.removeprefix(f"{last}."))):
+                yield int(matched[1]), int(matched[2]), int(matched[3], 16), f"{folder}{slash}{name}"
 
     def _copied(
         self, segment: Segment, format: Format, committed: Committed, copy: SegmentCopy, source: ReadableFile
@@ -178,7 +182,8 @@ class SegmentCopies:
 
     def _doubtful(self, segment: Segment, committed: Committed, copy: SegmentCopy, problem: str) -> SegmentCopy:
         """Return what the backup keeps of a segment that is damaged or missing."""
-        copy = replace(copy, kept=Kept.MISSING, file="", stored=0, checksum=0, total=0, problem=problem)
+        missing = replace(copy, kept=Kept.MISSING, file="", stored=0, checksum=0, total=0, problem=problem)
+        copy = missing
         if (other := self._newest(segment, same=False)) is not None:
             name, size, checksum = other
             copy = replace(copy, kept=Kept.OLDER, file=name, stored=size, checksum=checksum, total=size)
@@ -199,23 +204,17 @@ class SegmentCopies:
             except UNREADABLE as error:
                 reason_of(error)  # raises an error of writing
                 self._target.drop(path)
-                copy = replace(copy, kept=Kept.MISSING, file="", stored=0, checksum=0, total=0)
+                copy = missing
         self._report(segment, problem, copy.kept)
         return copy
 
     def _newest(self, segment: Segment, *, same: bool) -> tuple[str, int, int] | None:
-        folder, _, last = segment.name.rpartition("/")
-        place = f"{self._root}/{folder}" if folder else self._root
-        found: list[tuple[int, int, str, str]] = []
-        for name in self._target.directory.names(place):
-            matched = _NAME.fullmatch(name.removeprefix(f"{last}.")) if name.startswith(f"{last}.") else None
-            if matched and (not same or int(matched[1]) == segment.id):
-                found.append((int(matched[1]), int(matched[2]), matched[3], name))
-        for _, size, checksum, name in sorted(found, reverse=True):
-            file = self._target.directory.open_to_read(f"{place}/{name}")
-            zeros = self._format(segment.format).mutable
-            if file.size() == size and checksum_of(file, size, zeros) == int(checksum, 16):
-                return f"{folder}/{name}" if folder else name, size, int(checksum, 16)
+        zeros = self._format(segment.format).mutable
+        for generation, size, expected, path in sorted(self._copies_of(segment.name), reverse=True):
+            if not same or generation == segment.id:
+                file = self._target.directory.open_to_read(f"{self._root}/{path}")
+                if file.size() == size and checksum_of(file, size, zeros) == expected:
+                    return path, size, expected
         return None
 
     def _name(self, copy: SegmentCopy) -> str:

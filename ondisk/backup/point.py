@@ -10,7 +10,6 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any
 
-from google_crc32c import extend
 from zlib_ng.zlib_ng import crc32
 
 from ondisk.dataset.layout import CONFIG
@@ -267,7 +266,5 @@ def reason_of(error: Exception) -> str:
 
 
 def measured(file: ReadableFile) -> tuple[int, int]:
-    size = checksum = 0
-    while piece := file.read(size, _PIECE):
-        size, checksum = size + len(piece), int(extend(checksum, piece))
-    return size, checksum
+    size = file.size()
+    return size, checksum_of(file, size, range(0))

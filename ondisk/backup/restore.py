@@ -27,7 +27,6 @@ from ondisk.backup.point import (
 )
 from ondisk.backup.target import BackupLock, Target
 from ondisk.dataset.layout import CONFIG, check_apart
-from ondisk.datum import microseconds
 from ondisk.errors import (
     AlreadyExists,
     DatasetExists,
@@ -40,13 +39,13 @@ from ondisk.errors import (
     command,
     shown,
 )
-from ondisk.filesystem import LOCK, Directory, WritableFile
+from ondisk.filesystem import LOCK, Directory, ReadableFile, WritableFile
 from ondisk.index import INDEX
 from ondisk.index.connection import NEW, sqlite_errors
 from ondisk.index.convert import Placed, put_in_place, record_places, remove_copy
 from ondisk.segment import End, Facts
 from ondisk.segments import places
-from ondisk.segments.dir import METADATA, SEQUENCE, MetadataFile, facts_in, file_name, write_sequence
+from ondisk.segments.dir import METADATA, SEQUENCE, MetadataEntry, MetadataFile, facts_in, file_name, write_sequence
 from ondisk.segments.facts import NO_TAIL, facts_of
 from ondisk.step import place_of
 
@@ -55,7 +54,7 @@ MARK = ".restoring"
 
 _LIMIT = 64 * 1024  # bytes of `.restoring`
 _LARGEST = 16 * 1024 * 1024  # bytes of `dataset.toml`
-_SECOND = 1_000_000  # microseconds
+_DAMAGED = "its copy is damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,19 +137,14 @@ def _chosen(target: Target, at: datetime | None) -> Point:
     names = target.names()
     if not names:
         raise NotFound(f"{target.path} has no points yet", hint="A backup that was interrupted has none: run it again.")
-    if at is None:
-        return target.point(names[-1])
-    if getattr(at, "tzinfo", None) is None:
-        raise InvalidInput(f"at must be a datetime with a zone, not {shown(at)}")
-    limit = microseconds(at)
-    found = [point for name in names if (point := target.point(name)).time <= limit]
-    if not found:
-        oldest = target.point(names[0]).at
-        hint = f"{command('restore', target.path)} lists the points."
-        raise NotFound(
-            f"{target.path} has no point up to {at.isoformat()}: its oldest is {oldest.isoformat()}", hint=hint
-        )
-    return found[-1]
+    if at is not None:
+        if getattr(at, "tzinfo", None) is None:
+            raise InvalidInput(f"at must be a datetime with a zone, not {shown(at)}")
+        oldest, names = time_of(names[0]), [name for name in names if time_of(name) <= at]
+        if not names:
+            message = f"{target.path} has no point up to {at.isoformat()}: its oldest is {oldest.isoformat()}"
+            raise NotFound(message, hint=f"{command('restore', target.path)} lists the points.")
+    return target.point(names[-1])
 
 
 def _check_free(directory: Directory, mark: bytes) -> bool:
@@ -163,14 +157,9 @@ def _check_free(directory: Directory, mark: bytes) -> bool:
     if MARK not in names:
         hint = "Choose a folder that is empty or does not exist."
         raise AlreadyExists(f"{directory.path} is not empty: it contains {min(names)!r}", hint=hint)
-    if directory.read(MARK, _LIMIT) != mark:
-        message, hint = f"{directory.path} has what an interrupted restore has left", f"rm -r {directory.path}"
-        try:
-            values = json.loads(directory.read(MARK, _LIMIT))
-            again = f"of the point {values['point']} of {values['target']}"
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise AlreadyExists(message, hint=f"Remove the folder: {hint}") from None
-        raise AlreadyExists(f"{message}, {again}", hint=f"Repeat that one; or remove the folder: {hint}")
+    if (other := directory.read(MARK, _LIMIT)) != mark:
+        message = f"{directory.path} has what an interrupted restore has left: {shown(other.decode(errors='replace'))}"
+        raise AlreadyExists(message, hint=f"Repeat that one; or remove the folder: rm -r {directory.path}")
     return False
 
 
@@ -266,7 +255,7 @@ class _Restore:
         self._size += size
         if not is_whole:
             self._target.note_damage(path)
-        problem = "" if is_whole else "its copy in the backup is damaged"
+        problem = "" if is_whole else _DAMAGED
         if problem or copy.kept not in USABLE:
             # Nobody believes its rows before a fix has read it.
             return (copy.generation, min(copy.size, size), Facts(tail=NO_TAIL)), problem
@@ -276,23 +265,19 @@ class _Restore:
     def _folder(self, part: Part, copy: SegmentCopy, place: Directory) -> tuple[Placed | None, str]:
         """Restore a dir segment; see `_file`. Each of its files has a checksum, so what is whole is believed."""
         name, problem = copy.file.rpartition("/"), ""
-        with (
-            self._target.directory.inside(f"segments/{part.name}/{name[0]}") as source,
-            place.inside(copy.segment, make=True) as folder,
-        ):
+        root = f"segments/{part.name}/{name[0]}"
+        with self._target.directory.inside(root) as source, place.inside(copy.segment, make=True) as folder:
             folder.discard(METADATA, SEQUENCE)
             with folder.create_file(METADATA) as file:
                 file.copy(source.open_to_read(name[2]), 0, copy.stored, 0)
                 if not copy.is_in(file):
                     problem = "the copy of its entries is damaged"
                 self._sync(file)
-            entries = MetadataFile.of(folder)
-            for number in copy.files:
-                if (wrong := self._file_of(copy, number, entries, source, folder)) != "":
-                    if entries is not None and number in entries:
-                        kept = f"{file_name(copy.segment, number)}.{entries.get(number).checksum:08x}"
-                        self._target.note_damage(f"segments/{part.name}/{name[0]}/{kept}")
-                    problem = problem or f"{file_name(copy.segment, number)}: {wrong}"
+            for each, entry, wrong in _files_of(copy, source):
+                if entry is not None and (wrong := self._file_of(each, entry, source, folder)) != "":
+                    self._target.note_damage(f"{root}/{_name_of(each, entry)}")
+                if wrong:
+                    problem = problem or f"{each}: {wrong}"
             write_sequence(folder, copy.length - 1)
             self._size += copy.stored
             facts = facts_in(folder, copy.segment, End(copy.size, copy.length))
@@ -300,28 +285,40 @@ class _Restore:
             facts = Facts()  # a fix reads it, as it would have there
         return (None if copy.kept is Kept.OLDER else (copy.generation, copy.size, facts)), problem
 
-    def _sync(self, file: WritableFile) -> None:
-        if not self._together:
-            file.sync()
-
-    def _file_of(
-        self, copy: SegmentCopy, number: int, entries: MetadataFile | None, source: Directory, folder: Directory
-    ) -> str:
-        name = file_name(copy.segment, number)
-        if entries is None or number not in entries:
-            return "it has no entry"
+    def _file_of(self, name: str, entry: MetadataEntry, source: Directory, folder: Directory) -> str:
+        """Restore a file of a dir segment; return what is wrong with its copy."""
         try:
-            entry = entries.get(number)
-            opened = source.open_to_read(f"{name}.{entry.checksum:08x}")
+            opened = source.open_to_read(_name_of(name, entry))
             folder.discard(name)
             with folder.create_file(name) as file:
                 file.copy(opened, 0, entry.size, 0)
                 is_whole = holds(file, entry)
                 self._sync(file)
-        except (FrameCorrupt, FileNotFoundError, EOFError) as error:
+        except (FileNotFoundError, EOFError) as error:
             return f"its copy cannot be read: {reason_of(error)}"
         self._size += entry.size
-        return "" if is_whole else "its copy is damaged"
+        return "" if is_whole else _DAMAGED
+
+    def _sync(self, file: WritableFile) -> None:
+        if not self._together:
+            file.sync()
+
+
+def _files_of(copy: SegmentCopy, source: Directory) -> Iterator[tuple[str, MetadataEntry | None, str]]:
+    """Yield the name and the entry of each file of a dir segment; or why it has none. `source`: its copy."""
+    entries = MetadataFile.of(source, copy.file.rpartition("/")[2])
+    for number in copy.files:
+        entry, problem = None, "it has no entry"
+        if entries is not None and number in entries:
+            try:
+                entry, problem = entries.get(number), ""
+            except FrameCorrupt as error:
+                problem = f"its entry cannot be read: {error.message}"
+        yield file_name(copy.segment, number), entry, problem
+
+
+def _name_of(file: str, entry: MetadataEntry) -> str:
+    return f"{file}.{entry.checksum:08x}"
 
 
 def _put(source: Directory, name: str, place: Directory, new: str) -> None:
@@ -414,50 +411,30 @@ class _Verifier:
         self._progress(name)
         if not copy.file:
             return
-        root, folder = f"segments/{part.name}", copy.file.rpartition("/")[0]
-        problem = self._once(f"{root}/{copy.file}", partial(self._file, f"{root}/{copy.file}", copy))
+        path = f"segments/{part.name}/{copy.file}"
+        problem = self._once(path, copy.is_in)
         if not problem and copy.is_dir:
-            place = f"{root}/{folder}"
-            with self._target.directory.inside(place) as source:
-                entries = MetadataFile.of(source, copy.file.rpartition("/")[2])
-                found = [self._file_of(place, source, copy, entries, number) for number in copy.files]
-                problem = next(filter(None, found), "")
+            folder = path.rpartition("/")[0]
+            with self._target.directory.inside(folder) as source:
+                for each, entry, wrong in _files_of(copy, source):
+                    if entry is not None:
+                        wrong = self._once(f"{folder}/{_name_of(each, entry)}", partial(holds, entry=entry))
+                    if wrong:
+                        problem = problem or f"{each}: {wrong}"
         if problem:
             yield Problem(name, problem, Kept.DAMAGED if copy.kept in USABLE else copy.kept)
 
-    def _once(self, path: str, verify: Callable[[], str]) -> str:
+    def _once(self, path: str, is_whole: Callable[[ReadableFile], bool]) -> str:
+        """Return what is wrong with a file of the backup; read it the first time only."""
         if path not in self._verified:
+            problem = ""
             try:
-                self._verified[path] = verify()
+                if not is_whole(self._target.directory.open_to_read(path)):
+                    self._target.note_damage(path)
+                    problem = _DAMAGED
             except FileNotFoundError:
-                self._verified[path] = "its copy is missing"
+                problem = "its copy is missing"
             except StorageError as error:
-                self._verified[path] = f"its copy cannot be read: {error.message}"
+                problem = f"its copy cannot be read: {error.message}"
+            self._verified[path] = problem
         return self._verified[path]
-
-    def _file(self, path: str, copy: SegmentCopy) -> str:
-        is_whole = copy.is_in(self._target.directory.open_to_read(path))
-        if not is_whole:
-            self._target.note_damage(path)
-        return "" if is_whole else "its copy is damaged"
-
-    def _file_of(
-        self, place: str, source: Directory, copy: SegmentCopy, entries: MetadataFile | None, number: int
-    ) -> str:
-        name = file_name(copy.segment, number)
-        if entries is None or number not in entries:
-            return f"{name} has no entry"
-        try:
-            entry = entries.get(number)
-        except FrameCorrupt as error:
-            return f"the entry of {name} cannot be read: {error.message}"
-        kept = f"{name}.{entry.checksum:08x}"
-
-        def verify() -> str:
-            if holds(source.open_to_read(kept), entry):
-                return ""
-            self._target.note_damage(f"{place}/{kept}")
-            return "its copy is damaged"
-
-        problem = self._once(f"{place}/{kept}", verify)
-        return problem and f"{name}: {problem}"

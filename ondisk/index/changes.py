@@ -118,11 +118,6 @@ def data_between(snapshot: Snapshot, first: int, last: int, *, whole: bool) -> I
     return _select(snapshot, f"{columns}, datum.seq", BETWEEN, (first, last))
 
 
-def numbers_between(snapshot: Snapshot, first: int, last: int) -> Iterator[list[Row]]:
-    """Yield the numbers of the data above `first`, up to `last`, each as a row."""
-    return _select(snapshot, "datum.seq", BETWEEN, (first, last))
-
-
 def data_of(snapshot: Snapshot, seqs: Sequence[int]) -> Iterator[list[Row]]:
     """Yield reftime, segment, offset, size and seq of the data with some numbers; skip those that do not exist."""
     among = "datum.seq IN (SELECT value FROM json_each(?))"

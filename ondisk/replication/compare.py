@@ -16,24 +16,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.access import Access
 from ondisk.dataset.away import check_complete
 from ondisk.datum import INTEGER_MIN
 from ondisk.errors import IntegrityError, TokenExpired, TokenForeign
 from ondisk.index.changes import OWN
 from ondisk.replication.feed import Kind
 from ondisk.replication.replica import Replica
-from ondisk.replication.source import MOST_SEQS, DatasetSource, Entry, Source, entries_at, replicate_command, rows_in
+from ondisk.replication.source import Contents, DatasetSource, Entry, Source, replicate_command
 from ondisk.replication.source_rows import Followed, Mode
 from ondisk.replication.token import Token
 from ondisk.step import Step, days_ago, runs_of
 
 _SOME = 10_000  # rows
 _SHOWN = 100
-_Ask: TypeAlias = Callable[..., Any]  # `Source.seqs` or `Source.contents`
 OnRange = Callable[[int, int], object]  # called with how many numbers were compared, and how many are left
 
 
@@ -117,7 +115,7 @@ class Differences:
     pair        the numbers at the source and here of data that both have under different ones
     difference  `theirs` and `mine` together
 
-    A digest is empty if the datum cannot be read, and NULL if only numbers are compared.
+    A digest is empty if the datum cannot be read, and NULL if only the number is known.
     """
 
     def __init__(self) -> None:
@@ -131,7 +129,7 @@ class Differences:
     def close(self) -> None:
         self._db.close()
 
-    def list_data(self, side: str, data: Iterable[tuple[int, int, bytes | None]]) -> None:
+    def list_data(self, side: str, data: Iterable[tuple[int, int, bytes]]) -> None:
         """Add data of one side, which may be equal."""
         self._db.executemany(f"INSERT INTO {side} (seq, reftime, digest) VALUES (?, ?, ?)", data)
 
@@ -159,17 +157,12 @@ class Differences:
         self._db.executemany("UPDATE mine SET kind = ? WHERE seq = ?", ((int(kind), seq) for seq, kind in kinds))
 
     def settle_missing(self, oldest: int) -> None:
-        """Find out which of the data that the replica lacks are too old or unreadable; not those known by number."""
+        """Find out which of the data that the replica lacks are too old or unreadable."""
         self._db.execute(
             f"UPDATE theirs SET kind = iif(reftime < ?1, {Differs.OUTDATED:d}, {Differs.UNREAD:d})"
-            " WHERE digest IS NOT NULL AND (reftime < ?1 OR digest = x'')",
+            " WHERE reftime < ?1 OR digest = x''",
             (oldest,),
         )
-
-    def describe(self, side: str, data: Iterable[tuple[int, int, bytes | None]]) -> None:
-        """Add reftimes and digests to data that were listed as numbers; ignore others."""
-        rows = ((reftime, digest, seq) for seq, reftime, digest in data)
-        self._db.executemany(f"UPDATE {side} SET reftime = ?, digest = ? WHERE seq = ?", rows)
 
     def pair(self) -> None:
         """Find the data that are equal, and have different numbers: each at most once, lower numbers first."""
@@ -233,60 +226,50 @@ class Differences:
 
 @contextlib.contextmanager
 def compared(
-    replicated: Replica, uuid: str, mode: Mode, first: int, last: int, on_range: OnRange, *, is_exact: bool = True
+    replicated: Replica, uuid: str, mode: Mode, first: int, last: int, on_range: OnRange
 ) -> Iterator[Differences]:
     """Compare a replica with its source, and hold what differs for the length of the block.
 
     Args:
         first, last: the numbers of the source that are compared. `last` is also the last change that the replica has
             applied, if numbers mean the same data.
-        is_exact: if deletions were forgotten, also find the data that the replica lacks and the source cannot read.
 
     Raises IntegrityError if the source does not answer what it was asked, and the errors of `Dataset.changes`, for
     both.
 
-    Cost: reads all data of source and replica; or the indices of both, if deletions were forgotten. 100 bytes travel
-        for some megabytes that are equal, or for 100,000 numbers; else 30 for each datum, or 8.
+    Cost: reads all data of source and replica. 100 bytes travel for some megabytes that are equal, else 30 for each
+        datum.
     """
-    access, source = replicated.dataset._access, replicated.source
-    mine, by_number = DatasetSource(access), mode is Mode.EXPIRED
-    ask: _Ask = partial(_answer, source.seqs if by_number else source.contents, uuid)
-    here: _Ask = mine.seqs if by_number else mine.contents
+    ask, here = partial(_answer, replicated.source, uuid), DatasetSource(replicated.dataset._access).contents
     with contextlib.closing(Differences()) as found:
         while first <= last:
-            there = ask(first, min(last, first + MOST_SEQS - 1) if by_number else last, listed=False)
-            end = there.last
-            if not there.equals(here(first, end, listed=False)):
+            there = ask(first, last)
+            mine, end = here(first, there.last), there.last
+            if there.unreadable or mine.unreadable or (there.last, there.digest) != (mine.last, mine.digest):
                 found.list_data("theirs", _listed_in(ask, first, end))
                 found.list_data("mine", _listed_in(here, first, end))
                 found.drop_equal()
             on_range(end + 1 - first, last - end)
             first = end + 1
-        if by_number:
-            for some in found.of(Differs.EXTRA):
-                rows = rows_in(access, [each.seq for each in some])
-                found.describe("mine", ((row[-1], row[0], None) for _, row in rows))
-        else:  # numbers that the source had not given out, and the replica's own
-            found.list_data("mine", _listed_in(here, last + 1, 2 * OWN - 1))
+        # numbers that the source had not given out, and the replica's own
+        found.list_data("mine", _listed_in(here, last + 1, 2 * OWN - 1))
         if mode is not Mode.FOREIGN:
             found.join_numbers()
-            find_reasons(source, found, last)
-        if by_number and (is_exact or found.count(Differs.GONE)):
-            _add_digests(access, source, uuid, last, found)
+            find_reasons(replicated.source, found, last)
         found.settle_missing(_oldest(replicated.dataset.config))
         yield found
 
 
-def _listed_in(read: _Ask, first: int, last: int) -> Iterator[tuple[int, int, bytes | None]]:
+def _listed_in(read: Callable[..., Contents], first: int, last: int) -> Iterator[tuple[int, int, bytes]]:
     while first <= last:
         found = read(first, last, listed=True)
-        yield from found.data
+        yield from zip(found.seqs, found.reftimes, found.digests, strict=True)
         first = found.last + 1
 
 
-def _answer(ask: _Ask, uuid: str, first: int, last: int, *, listed: bool) -> Any:
-    """Return what a source answers; raise IntegrityError if it is not an answer to the request."""
-    answer = ask(first, last, listed=listed)
+def _answer(source: Source, uuid: str, first: int, last: int, *, listed: bool = False) -> Contents:
+    """Return what a source has in a range of numbers; raise IntegrityError if it does not answer the request."""
+    answer = source.contents(first, last, listed=listed)
     if answer.uuid != uuid or answer.first != first or not first <= answer.last <= last:
         hint = "Somebody may have exchanged or rebuilt its index meanwhile: run it again."
         raise IntegrityError(f"the source does not answer for the numbers {first} to {last}", hint=hint)
@@ -311,19 +294,6 @@ def find_reasons(source: Source, found: Differences, offset: int) -> None:
 
 def _oldest(config: DatasetConfig) -> int:
     return INTEGER_MIN if config.delete_age is None else days_ago(config.delete_age)
-
-
-def _add_digests(access: Access, source: Source, uuid: str, last: int, found: Differences) -> None:
-    """Add digests to the data that were compared by numbers: some may be equal and have different numbers."""
-    for some in found.of(Differs.GONE):
-        found.describe("mine", entries_at(access, [each.seq for each in some]))
-    reached = 0
-    for some in found.of(Differs.MISSING):
-        for each in some:
-            if each.seq > reached:
-                there = _answer(source.contents, uuid, each.seq, last, listed=True)
-                found.describe("theirs", there.data)
-                reached = there.last
 
 
 def _in(kinds: Iterable[Differs]) -> str:

@@ -147,20 +147,15 @@ def _begin(main: Snapshot, token: Token | None, access: Access) -> tuple[Token, 
     if token.dataset != uuid:
         message = f"{where}: the token is of {shown(token.dataset)}; this is another dataset, or its index was rebuilt"
         raise TokenForeign(message, hint=_REMEDY)
-    if not 0 <= reached <= last or token.offset < 0:
-        message = (
-            f"{where}: the token covers {reached} changes, and this dataset has had {last}: an earlier state of it"
-        )
-        raise TokenForeign(f"{message} was put back", hint=_REMEDY)
-    is_other = changes.session_at(main, reached) != token.session
+    is_other = token.offset < 0 or reached > last or changes.session_at(main, reached) != token.session
     expired = changes.expired(main)
-    if token.offset and (reached < expired or (is_other and reached == expired)):
+    if token.offset > 0 and (reached < expired or (is_other and reached == expired)):
         message = (
             f"{where}: the token covers {reached} changes, and not all deletions up to {expired} are known any more"
         )
         raise TokenExpired(message, hint=_REMEDY)
     if is_other:
-        message = f"{where}: another session than the token's made the change {reached}"
+        message = f"{where}: it has not made the change {reached} of the token, or not then"
         raise TokenForeign(f"{message}: an earlier state of the dataset was put back", hint=_REMEDY)
     if token.offset == 0:
         return Token(uuid, index_start=last), last

@@ -24,7 +24,7 @@ from ondisk import errors, json_shapes
 from ondisk.config import DatasetConfig
 from ondisk.errors import ConfigError, IntegrityError, InvalidInput, LockError, OndiskError, StorageError, shown
 from ondisk.replication import records
-from ondisk.replication.feed import MAX_BYTES, Kind
+from ondisk.replication.feed import MAX_BYTES
 from ondisk.replication.records import LARGEST, Records
 from ondisk.replication.source import Contents, Description, Removed, Source
 from ondisk.replication.token import Token
@@ -36,18 +36,15 @@ _TRIES = 5
 _PAUSE, _SLOWER = 0.2, 4  # seconds before the second try; how much longer each further pause is
 _TIMEOUT = 30.0  # seconds
 _ERROR_BYTES, _JSON_BYTES = 64 * 1024, 8 * 1024 * 1024
-_SEQS = 30_000  # numbers in a request, which then has less than 1 MiB
 _AHEAD = 16 * 1024 * 1024  # bytes that are read at once
 _LONGEST_TEXT, _BEGIN = 2000, 40  # characters of a message, and of an answer that is not HTTP
 _NOBODY = "Does `ondisk serve` run there, and is the address right?"
-_PROXY = "Is the proxy that the environment names right? no_proxy names hosts that need none."
-_CERTIFICATE = "If you trust it, set SSL_CERT_FILE to a file with the server's certificate."
-_OTHER_HOST = (
-    "The certificate is for another host name. Use that name in the URL, or install a certificate for this name there."
+_PROXY = "The environment names it: http_proxy, https_proxy or all_proxy. no_proxy names hosts that need none."
+_CERTIFICATE = (
+    "Is it for the host name in the URL? If you trust it, set SSL_CERT_FILE to a file with the server's certificate."
 )
 _CHANGED = (400, 405)  # this client does not send such requests: it was changed on its way
 LONGEST_HEAD, LONGEST = 60.0, 3600.0  # seconds from a request to the end of the head of its answer, and to its end
-_WHERE = "It is in the environment: http_proxy, https_proxy or all_proxy. no_proxy names hosts that need none."
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OndiskError)}
 
 
@@ -100,22 +97,14 @@ class HttpSource(Source):
         asked = {"token": None if token is None else to_json(token), "max_bytes": max_bytes}
         return self._records("changes", asked, max_bytes)
 
-    def seqs(self, first: int, last: int, *, listed: bool = False) -> Contents:
-        return self._structure(Contents, "seqs", first=first, last=last, listed=listed)
-
     def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
-        return self._records("fetch", {"seqs": [*seqs[:_SEQS]], "max_bytes": max_bytes}, max_bytes)
+        return self._records("fetch", {"seqs": [*seqs], "max_bytes": max_bytes}, max_bytes)
 
     def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
-        return self._ask("contents", {"first": first, "last": last, "listed": listed}, _digests)
+        return self._structure(Contents, "contents", first=first, last=last, listed=listed)
 
     def removed(self, seqs: Sequence[int]) -> Removed:
-        notes: list[tuple[int, int, Kind]] = []
-        found = Removed(0, is_partial=False, notes=())
-        for begin in range(0, max(1, len(seqs)), _SEQS):
-            found = self._structure(Removed, "removed", seqs=[*seqs[begin : begin + _SEQS]])
-            notes += found.notes
-        return Removed(found.expired, found.is_partial, notes)
+        return self._structure(Removed, "removed", seqs=[*seqs])
 
     def _records(self, what: str, asked: dict[str, Any], max_bytes: int) -> Records:
         if self._largest is None:
@@ -157,11 +146,13 @@ class HttpSource(Source):
                 answer.release_conn()
                 return found
         except HTTPError as error:
-            problem = _printable(str(error.__context__ or error) or type(error).__name__)
+            problem, hint, proxy = _printable(str(error.__context__ or error) or type(error).__name__), _NOBODY, ""
             if type(error.__context__) is http.client.BadStatusLine:  # a connection that was closed is a kind of it
                 problem = f"the answer is not HTTP: it begins with {problem[:_BEGIN]!r}"
-            proxy = f"the proxy {self._proxy}: " if isinstance(error, ProxyError) else ""
-            hint = _PROXY if proxy else _hint(problem)
+            if isinstance(error, ProxyError):
+                proxy, hint = f"the proxy {self._proxy}: ", _PROXY
+            elif "CERTIFICATE_VERIFY_FAILED" in problem:  # urllib3 hides the error of ssl, but for its text
+                hint = _CERTIFICATE
             raise _Again(StorageError(f"{self._url}: {proxy}{problem}", hint=hint)) from error
         except _Damaged as error:
             hint = "If it is a server of ondisk, compare the versions on both sides, and check the connection."
@@ -178,13 +169,6 @@ class HttpSource(Source):
         except (_Damaged, KeyError, TypeError):
             return _Again(StorageError(f"{self._url}: the answer has the status {status}", hint=_NOBODY))
         return _Again(error) if isinstance(error, LockError) or status in _CHANGED else error
-
-
-def _digests(answer: BaseHTTPResponse) -> Contents:
-    found = from_json(Contents, _json(answer, _JSON_BYTES))
-    if found.unreadable is None:
-        raise _Damaged("it has numbers of data without digests")
-    return found
 
 
 class _Again(Exception):
@@ -221,13 +205,6 @@ def _json(answer: BaseHTTPResponse, most: int) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
         raise _Damaged(f"it is not JSON: {error}") from error
-
-
-def _hint(problem: str) -> str:
-    """Return what to do about a connection that failed. urllib3 hides the error of ssl, but for its text."""
-    if "CERTIFICATE_VERIFY_FAILED" not in problem:
-        return _NOBODY
-    return _OTHER_HOST if "certificate is not valid for" in problem else _CERTIFICATE
 
 
 def _printable(text: Any) -> str:
@@ -286,8 +263,8 @@ def _client_for(url: Url, **options: Any) -> urllib3.PoolManager:
             headers = make_headers(proxy_basic_auth=unquote(parts.auth)) if parts.auth else None
             made = urllib3.ProxyManager(parts._replace(auth=None).url, 1, proxy_headers=headers, **options)
         except LocationValueError as error:
-            message = f"the proxy {_without_password(proxy)!r} cannot be used: write it as http://HOST:PORT"
-            raise InvalidInput(message, hint=_WHERE) from error
+            message = "the proxy in the environment cannot be used: write it as http://HOST:PORT"
+            raise InvalidInput(message, hint=_PROXY) from error
     pools = {"http": urllib3.HTTPConnectionPool, "https": urllib3.HTTPSConnectionPool}
     made.pool_classes_by_scheme = {scheme: _limited(pool) for scheme, pool in pools.items()}
     return made
@@ -305,8 +282,3 @@ def _proxy_of(url: Url) -> str | None:
     if not proxy or proxy_bypass(host.strip("[]")) or proxy_bypass(url.netloc or ""):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _without_password(proxy: str) -> str:
-    begin, _, end = proxy.partition("://")
-    return f"{begin}://{end.rpartition('@')[2]}"

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 
 from ondisk.dataset.access import Access
@@ -46,7 +46,7 @@ from ondisk.replication.compare import Differs, OnRange, compared, needs_reconci
 from ondisk.replication.feed import Kind
 from ondisk.replication.records import Group, Records
 from ondisk.replication.replica import ANSWER_BYTES, Replica
-from ondisk.replication.source import MOST_REMOVED, DatasetSource, Entry, PathSource, errors_at, rows_in
+from ondisk.replication.source import DatasetSource, Entry, PathSource, errors_at, rows_in
 from ondisk.replication.source_rows import LOST, Mode
 from ondisk.segments import quarantine
 from ondisk.segments.facts import checksum_of, facts_of, tail_of
@@ -54,7 +54,6 @@ from ondisk.segments.generations import stage
 
 _PIECE = 4 * 1024 * 1024  # bytes of data that are requested together
 _WHY = "its bytes had changed on disk; a replica or its source had good copies of its data"
-_TOGETHER = 1_000  # data
 _SHOWN = 100
 _NEITHER = "neither the source nor the replica can read it; restore the file of one of them from a backup"
 
@@ -196,9 +195,9 @@ class Healed:
     def has_work(self) -> bool:
         return self.lost + self.unreadable > 0
 
-    def leave(self, reasons: Collection[tuple[int, str]]) -> None:
+    def leave(self, reasons: Sequence[tuple[int, str]]) -> None:
         self.left += len(reasons)
-        self.reasons += [*reasons][: _SHOWN - len(self.reasons)]
+        self.reasons += reasons[: _SHOWN - len(self.reasons)]
 
 
 def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _left: None) -> Healed:
@@ -223,49 +222,43 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
     if now.mode is not Mode.VALID or now.is_begun:
         raise needs_reconcile(replicated, "its numbers may not be those of its source")
     healed, access = Healed(now.uuid), replicated.dataset._access
-    reasons: dict[int, str] = {}
+    why = cache(partial(_why_unproven, access))
     with compared(replicated, now.uuid, Mode.VALID, 1, now.offset, on_range) as found:
         for entries in found.of(Differs.NEITHER):
             healed.leave([(entry.seq, _NEITHER) for entry in entries])
         if not yes:
             healed.lost, healed.unreadable = found.count(Differs.LOST), found.count(Differs.UNREADABLE)
             for entries in found.of(Differs.LOST):
-                refused = _unproven(access, [entry.seq for entry in entries], reasons)
+                refused = _unproven(access, [entry.seq for entry in entries], why)
                 healed.lost -= len(refused)
-                healed.leave([*refused.items()])
+                healed.leave(refused)
             return healed
         with Dataset.open(source.path) as dataset:
             if dataset.config.replica:
                 raise StateError(f"{dataset.path} is a replica", hint="A pull fetches what it lacks from its source.")
             healing = _Healing(replicated, dataset, healed)
-            healing.mend(partial(found.of, Differs.UNREADABLE))
+            healing.mend(found.of(Differs.UNREADABLE))
             for differs in (Differs.UNREADABLE, Differs.LOST):
                 for entries in found.of(differs):
-                    for begin in range(0, len(entries), _TOGETHER):
-                        some = [entry.seq for entry in entries[begin : begin + _TOGETHER]]
-                        refused = _unproven(access, some, reasons)
-                        healed.leave([*refused.items()])
-                        healing.give_back([seq for seq in some if seq not in refused], differs)
+                    seqs = {entry.seq for entry in entries}
+                    healed.leave(refused := _unproven(access, sorted(seqs), why))
+                    healing.give_back(sorted(seqs - {seq for seq, _ in refused}), differs)
             healing.settle()
     return healed
 
 
-def _unproven(access: Access, seqs: Sequence[int], reasons: dict[int, str]) -> dict[int, str]:
+def _unproven(access: Access, seqs: Sequence[int], why: Callable[[Segment], str]) -> list[tuple[int, str]]:
     """Return which data of a replica may not have the bytes that it has received, and so must not return; and why.
 
     The source has no checksum of a datum that it has lost. In `seg` and `blob`, each datum carries its own. A text
     format has none: there the checksum of the replica's segment must be right, and no fix of the replica may have taken
-    bytes of the segment over from another program. What is found of segments is added to `reasons`, by their ids.
+    bytes of the segment over from another program.
 
-    Cost: reads each segment of a text format once.
+    Args:
+        why: `_why_unproven` of the replica, cached: it reads each segment of a text format as a whole.
     """
-    found: dict[int, str] = {}
-    for snapshot, row in rows_in(access, seqs):
-        if row[1] not in reasons:
-            reasons[row[1]] = _why_unproven(access, snapshot.segment(row[1]))
-        if reasons[row[1]]:
-            found[row[-1]] = reasons[row[1]]
-    return found
+    reasons = ((row[-1], why(snapshot.segment(row[1]))) for snapshot, row in rows_in(access, seqs))
+    return [(seq, reason) for seq, reason in reasons if reason]
 
 
 def _why_unproven(access: Access, segment: Segment) -> str:
@@ -301,9 +294,9 @@ class _Healing:
         self._unmended: dict[str, str] = {}  # why segments were not mended, by their names
         self._fetch = partial(DatasetSource(replicated.dataset._access).fetch, max_bytes=ANSWER_BYTES)
 
-    def mend(self, unreadable: Callable[[], Iterator[list[Entry]]]) -> None:
+    def mend(self, unreadable: Iterable[Sequence[Entry]]) -> None:
         access = self._access
-        for segment, count in damaged_segments(access, unreadable()):
+        for segment, count in damaged_segments(access, unreadable):
             with access.transaction("heal") as transaction:
                 if transaction.segments([segment.name]).get(segment.name) != segment:
                     continue  # a repack, or an append, has changed it
@@ -343,18 +336,16 @@ class _Healing:
 
     def _changed(self, seqs: Sequence[int]) -> set[int]:
         """Return the data, with checksums of their own, whose segment ondisk wrote, and whose bytes have changed."""
-        found: set[int] = set()
-        changed: dict[int, bool] = {}
-        for snapshot, row in rows_in(self._access, seqs):
-            if row[1] not in changed:
-                format = self._access.format(snapshot.segment(row[1]).format)
-                changed[row[1]] = False
-                if format.has_checksums and not format.is_dir:
-                    with contextlib.suppress(SegmentMissing, SegmentCorrupt):
-                        changed[row[1]] = self._access.current().reader.has_changed(snapshot, row[1])
-            if changed[row[1]]:
-                found.add(row[-1])
-        return found
+
+        @cache
+        def has_changed(snapshot: Snapshot, id_: int) -> bool:
+            format = self._access.format(snapshot.segment(id_).format)
+            if format.has_checksums and not format.is_dir:
+                with contextlib.suppress(SegmentMissing, SegmentCorrupt):
+                    return self._access.current().reader.has_changed(snapshot, id_)
+            return False
+
+        return {row[-1] for snapshot, row in rows_in(self._access, seqs) if has_changed(snapshot, row[1])}
 
     def _store(self, group: Group, differs: Differs) -> int:
         """Store data of one format in the source; return how many. What it refuses is left."""
@@ -418,9 +409,7 @@ class _Healing:
             session = changes.session_at(snapshot, last)
         with self._replica._snapshot() as snapshot:
             noted = [each.seq for each in source_rows.differences(snapshot, LOST)]
-        lost = {target for begin in range(0, len(noted), MOST_REMOVED)
-                for target, _, kind in DatasetSource(self._access).removed(noted[begin : begin + MOST_REMOVED]).notes
-                if kind is Kind.LOST}  # fmt: skip
+        lost = {target for target, _, kind in DatasetSource(self._access).removed(noted).notes if kind is Kind.LOST}
         with self._replica.dataset._access.transaction("replicate") as transaction:
             now = source_rows.followed(transaction)
             source_rows.settle(transaction, [seq for seq in noted if seq not in lost])

@@ -1,8 +1,7 @@
 """Reconcile a replica with its source: make what differs equal, when a token is of no use.
 
-    expired    The source has forgotten deletions. Numbers still mean the same data: the numbers that exist on both
-               sides are compared, range by range. What the source has deleted is deleted here; what it has lost or
-               removed by age stays.
+    expired    The source has forgotten deletions. Numbers still mean the same data. What the source has deleted is
+               deleted here; what it has lost or removed by age stays.
     foreign    The source is another dataset, its index was rebuilt, or an earlier state of it was put back; or the same
                happened to the replica. Numbers mean nothing: data are compared. Those that are equal get the source's
                numbers; data that only the replica has get numbers of its own, and stay.
@@ -17,7 +16,7 @@ is left to do.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import uuid4
@@ -108,8 +107,7 @@ def reconcile(
     if (before := now.before) is not None and (resumes or is_valid):
         now = replace(now, last=now.offset, session=before.session)
         first += 0 if before.comparison is None else before.comparison.done
-    # A dry run must not promise to fetch a datum that the source cannot read.
-    with compared(replicated, now.uuid, now.mode, first, now.last, on_range, is_exact=not yes) as found:
+    with compared(replicated, now.uuid, now.mode, first, now.last, on_range) as found:
         found.pair()
         _check_readable(replicated.dataset._access, now, found)
         unwanted = (*_DELETED, *_EXTRA) if delete_extra else _DELETED
@@ -175,8 +173,7 @@ class _Steps:
     def begin(self) -> None:
         """Record that the comparison has begun. Pulls wait until it is complete."""
         at, (host, port) = self._at, self._replica.source.address
-
-        def begun(transaction: Transaction) -> None:
+        with self._changing() as transaction:
             if at.mode is Mode.FOREIGN:  # the noted numbers now mean other data
                 source_rows.forget_history(transaction)
             bytes_read = 0 if self._now is None else self._now.bytes_read
@@ -184,21 +181,22 @@ class _Steps:
             now = Followed(at.uuid, own, at.session, at.last, -1, comparison, host, port, bytes_read)
             source_rows.follow(transaction, now)
 
-        self._change(begun)
-
     def run(self, unwanted: Sequence[Differs], *, expires: bool) -> None:
         """Do what is left, delete the data of the replica that are unwanted, and end the comparison."""
         found = self._found
         if self._at.mode is Mode.FOREIGN:
             for seqs in found.not_own():
-                self._each(seqs, self._set_apart)
+                with self._changing() as transaction:
+                    moved = source_rows.set_apart(transaction, _present(transaction, seqs))
+                    transaction.after_commit(partial(found.move, moved))
         for pairs in found.pairs():
             self._place(pairs)
         self._result.fetched, self._result.missing = 0, found.count(Differs.NEITHER)
         for segment, count in damaged_segments(self._access, found.of(Differs.DAMAGED)):
             self._mend(segment, count)
         for some in found.of(*unwanted, Differs.CHANGED, Differs.DAMAGED):
-            self._each([entry.seq for entry in some], lambda transaction, here: transaction.drop_rows(here))
+            with self._changing() as transaction:
+                transaction.drop_rows(_present(transaction, [entry.seq for entry in some]))
         self._fetch()
         self._end(expires=expires)
 
@@ -217,8 +215,6 @@ class _Steps:
         try:
             with self._changing(segment) as transaction:
                 size = mend(access, transaction, segment, self._copies)
-                transaction.check_space()
-                transaction.commit()
             self._result.fetched += count
             self._result.bytes += size
         except (Unmended, SegmentCorrupt, SegmentMissing):
@@ -229,7 +225,6 @@ class _Steps:
                     # `_fetch` counts all its data again, and only the damaged ones are to be counted.
                     self._result.fetched += count - transaction.sums_of(segment)[0]
                     self._remove(transaction, segment)
-                    transaction.commit()
                 return
             if access.format(segment.format).has_checksums:
                 return
@@ -274,21 +269,13 @@ class _Steps:
                 with contextlib.suppress(FileNotFoundError):  # it is missing
                     quarantine.link(self._access.directory, segment.name, verb="replicate", why=_WHY)
 
-    def _set_apart(self, transaction: Transaction, here: list[int]) -> None:
-        transaction.after_commit(partial(self._found.move, source_rows.set_apart(transaction, here)))
-
     def _place(self, pairs: Sequence[tuple[int, int]]) -> None:
         new = {mine: theirs for theirs, mine in pairs}
-        left = {**new}
-
-        def place(transaction: Transaction, here: list[int]) -> None:
-            source_rows.renumber(transaction, [(new[seq], seq) for seq in here])
-            transaction.counters.advance(max(new[seq] for seq in here))
-            for seq in here:
-                del left[seq]
-
-        self._each([*new], place)
-        self._found.miss(left.values())  # maintenance has removed them meanwhile: they are fetched
+        with self._changing() as transaction:
+            placed = [(new.pop(seq), seq) for seq in _present(transaction, [*new])]
+            source_rows.renumber(transaction, placed)
+            transaction.counters.advance(max((theirs for theirs, _ in placed), default=0))
+        self._found.miss(new.values())  # maintenance has removed them meanwhile: they are fetched
 
     def _fetch(self) -> None:
         result, mode = self._result, self._at.mode
@@ -297,7 +284,7 @@ class _Steps:
             while seqs:
                 asked, records = seqs[:_TOGETHER], self._copies(seqs)
                 reached = min(records.token.offset, asked[-1])
-                comparison, now = Comparison(mode, 0 if mode is Mode.EXPIRED else reached), self._begun
+                comparison, now = Comparison(mode, reached), self._begun
                 after = now._replace(comparison=comparison, bytes_read=now.bytes_read + records.size)
                 applied = self._apply(records, now, after, asked)
                 result.fetched += applied.stored
@@ -320,8 +307,7 @@ class _Steps:
         """End the comparison, so that pulls continue. `expires`: the tokens of the replica's own replicas expire."""
         lost = [entry.seq for some in self._found.of(Differs.LOST) for entry in some]
         uuid = str(uuid4()) if self._at.mode is Mode.FOREIGN else None
-
-        def end(transaction: Transaction) -> None:
+        with self._changing() as transaction:
             source_rows.settle_lost(transaction)
             source_rows.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in lost])
             if uuid is not None:
@@ -332,26 +318,12 @@ class _Steps:
             if expires and uuid is None:
                 transaction.expire_tokens()
 
-        self._change(end)
-
-    def _each(self, seqs: Sequence[int], do: Callable[[Transaction, list[int]], None]) -> None:
-        def change(transaction: Transaction) -> None:
-            if here := sorted(changes.present(transaction, sorted(seqs))):
-                do(transaction, here)
-
-        self._change(change)
-
-    def _change(self, change: Callable[[Transaction], None]) -> None:
-        with self._changing() as transaction:
-            change(transaction)
-            self._keep(transaction.deleted_from())
-            transaction.check_space()
-            transaction.commit()
-        self._now = self._replica.followed
-
     @contextlib.contextmanager
     def _changing(self, segment: Segment | None = None) -> Iterator[Transaction]:
-        """Hold the lock and a transaction of the index, for the length of the block, in which a segment is changed."""
+        """Hold the lock and a transaction of the index, for the length of the block, and commit it at the end.
+
+        `segment`: what is changed as a whole. Otherwise, the segments of data that the block deletes are kept.
+        """
         with self._access.transaction("replicate") as transaction:
             if source_rows.followed(transaction) != self._now:
                 raise self._busy()
@@ -361,6 +333,11 @@ class _Steps:
                     message, hint="Run `ondisk replicate --reconcile` again: it compares this segment again."
                 )
             yield transaction
+            if segment is None:
+                self._keep(transaction.deleted_from())
+            transaction.check_space()
+            transaction.commit()
+        self._now = self._replica.followed
 
     def _busy(self) -> StateError:
         hint = "Wait until it ends, and run it again."
@@ -371,3 +348,7 @@ def _seqs_of(access: Access, segment: Segment) -> Iterator[list[int]]:
     with access.current().index.snapshot() as snapshot:
         for rows in segment_rows.in_order_of_seq(snapshot, segment):
             yield [seq for seq, _ in rows]
+
+
+def _present(transaction: Transaction, seqs: Iterable[int]) -> list[int]:
+    return sorted(changes.present(transaction, sorted(seqs)))

@@ -17,7 +17,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Thread
-from types import TracebackType
 from typing import Self, TypeAlias
 
 from ondisk.config import DatasetConfig
@@ -354,9 +353,7 @@ class _Ahead:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         is_interrupt = kind is not None and not issubclass(kind, Exception)
         if self._thread is not None and not (is_interrupt and self._is_remote):
             self._thread.join()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,8 +24,7 @@ from ondisk.replication.records import HIGHEST, Group, Records, packed
 from ondisk.replication.token import Token
 
 DIGEST = 16  # the bytes of a datum's digest
-MOST_SEQS = 100_000  # numbers that `fetch` takes, and about as many as `seqs` lists, at most
-MOST_REMOVED = 100_000  # numbers that `removed` takes, at most
+MOST_SEQS = 100_000  # numbers that `fetch` and `removed` of a server take, at most
 RANGE_BYTES = 8 * 1024 * 1024  # the bytes of data that one answer covers, about
 _TOGETHER = 1_000  # data
 
@@ -43,29 +41,18 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The data that exist in a range of numbers, in the order of these; or only their numbers."""
+    """The data that exist in a range of numbers, in the order of these."""
 
     uuid: str  # of the index
     first: int  # first, last: the range, both included. `last` may be lower than it was requested: ask again from there
     last: int
     count: int  # how many data they are
-    digest: bytes  # SHA-256 of their numbers, each in 8 bytes, little-endian; and of their digests, if these are known
-    unreadable: int | None = None  # how many cannot be read, `digest` says nothing about these; None if that is unknown
-    seqs: Sequence[int] = ()  # their numbers; empty if only the digest was requested
-    reftimes: Sequence[int] = ()  # reftimes, digests: as in `Entry`; empty if only numbers were requested
+    digest: bytes  # SHA-256 of their numbers, each in 8 bytes, little-endian, and then of their digests
+    unreadable: int  # how many cannot be read; `digest` says nothing about these
+    # seqs, reftimes, digests: as in `Entry`; empty if only the digest was requested
+    seqs: Sequence[int] = ()
+    reftimes: Sequence[int] = ()
     digests: Sequence[bytes] = ()
-
-    def equals(self, other: Contents) -> bool:
-        """Return whether both are the same data, and all of them can be read."""
-        is_whole = not self.unreadable and not other.unreadable
-        return is_whole and (self.last, self.digest) == (other.last, other.digest)
-
-    @property
-    def data(self) -> Iterable[tuple[int, int, bytes | None]]:
-        """Number, reftime and digest of each; 0 and None if only the numbers are known."""
-        if self.unreadable is None:
-            return ((seq, 0, None) for seq in self.seqs)
-        return zip(self.seqs, self.reftimes, self.digests, strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,32 +72,16 @@ def rows_in(access: Access, seqs: Sequence[int]) -> Iterator[tuple[Snapshot, Row
             yield from ((snapshot, row) for row in rows)
 
 
-def entries_at(access: Access, seqs: Sequence[int]) -> Iterator[Entry]:
-    """Yield some data of a dataset, by their numbers, which ascend."""
-    for begin in range(0, len(seqs), _TOGETHER):
-        with feed.reading(access) as part:
-            yield from _entries(part, feed.runs_of(changes.data_of(part[1], seqs[begin : begin + _TOGETHER])))
-
-
 def errors_at(access: Access, seqs: Sequence[int]) -> dict[int, OndiskError]:
     """Return why some data of a dataset cannot be read, by their numbers, which ascend."""
     with feed.reading(access) as part:
-        read = _read_digests(part, feed.runs_of(changes.data_of(part[1], seqs)))
-        return {some[0][-1]: found for some, found in read if isinstance(found, OndiskError)}
+        rows = [row for some in changes.data_of(part[1], seqs) for row in some]
+        return {some[0][-1]: found for some, found in _read_digests(part, rows) if isinstance(found, OndiskError)}
 
 
-def _entries(part: Part, runs: Iterable[Run]) -> Iterator[Entry]:
-    for some, found in _read_digests(part, runs):
-        if isinstance(found, OndiskError):
-            yield Entry(some[0][-1], some[0][0], b"")
-        else:
-            yield from (Entry(row[-1], row[0], digest) for row, digest in zip(some, found, strict=True))
-
-
-def _read_digests(part: Part, runs: Iterable[Run]) -> Iterator[tuple[Sequence[Row], list[bytes] | OndiskError]]:
+def _read_digests(part: Part, rows: Sequence[Row]) -> Iterator[tuple[Sequence[Row], list[bytes] | OndiskError]]:
     """Yield some rows and their digests; or one, and why it cannot be read."""
     opened, snapshot = part
-    rows = [row for run in runs for row in run.rows]
     return feed.read_some(opened, snapshot, rows, lambda each: [*_digests(opened, snapshot, each)])
 
 
@@ -138,7 +109,7 @@ class Description:
 
 
 class Source(Closing, ABC):
-    """What a replica follows.
+    """What a replica follows. A server takes at most 1 MiB of numbers of data, and `MOST_SEQS` of them.
 
     Attributes:
         address: host and port of its server; "" and 0 of a path.
@@ -157,12 +128,8 @@ class Source(Closing, ABC):
         """Return changes after a token; arguments and errors are those of `Dataset.changes`."""
 
     @abstractmethod
-    def seqs(self, first: int, last: int, *, listed: bool = False) -> Contents:
-        """Return the numbers of data in a range, or less of it if they are many: their digest, and all if `listed`."""
-
-    @abstractmethod
     def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
-        """Return the data with some numbers: at most `MOST_SEQS`, ascending.
+        """Return the data with some numbers, which ascend.
 
         Those that do not exist are not in the answer. It ends at `max_bytes`, and has at least one datum if one exists.
         The offset of its token says up to which number it is complete.
@@ -174,7 +141,7 @@ class Source(Closing, ABC):
 
     @abstractmethod
     def removed(self, seqs: Sequence[int]) -> Removed:
-        """Return what is known of data that do not exist any more, by their numbers: at most `MOST_REMOVED`."""
+        """Return what is known of data that do not exist any more, by their numbers, which ascend."""
 
 
 class DatasetSource(Source):
@@ -183,12 +150,8 @@ class DatasetSource(Source):
     def __init__(self, access: Access) -> None:
         self._access = access
 
-    @property
-    def access(self) -> Access:
-        return self._access
-
     def describe(self) -> Description:
-        access = self.access
+        access = self._access
         if access.current().index.missing:
             raise untrusted(access.path)
         with access.current().index.snapshot() as snapshot:
@@ -197,30 +160,13 @@ class DatasetSource(Source):
         return Description(uuid, access.path.name, access.config.to_toml(), last, session)
 
     def changes(self, token: Token | None, max_bytes: int = MAX_BYTES) -> Records:
-        with feed.chosen(self.access, token, max_bytes, whole=False) as (part, runs, reached, lag, sessions):
+        with feed.chosen(self._access, token, max_bytes, whole=False) as (part, runs, reached, lag, sessions):
             groups, unreadable = _read(part, runs)
             deletions = [each for run in runs if not run.is_new for each in feed.deletions_in(run)]
         return Records(reached, lag, groups, deletions, unreadable, sessions)
 
-    def seqs(self, first: int, last: int, *, listed: bool = False) -> Contents:
-        _check_range(first, last, HIGHEST)
-        with feed.reading(self.access) as (_, snapshot):
-            uuid = snapshot.dataset()["uuid"]
-            digest, count, seqs = hashlib.sha256(), 0, array("q")
-            for run in feed.runs_of(changes.numbers_between(snapshot, first - 1, last)):
-                some = run.seqs
-                digest.update(packed(some))
-                count += len(some)
-                if listed:
-                    seqs.extend(some)
-                    if count >= MOST_SEQS:
-                        last = seqs[-1]
-                        break
-        return Contents(uuid, first, last, count, digest.digest(), seqs=tuple(seqs))
-
     def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
-        _check_seqs(seqs, MOST_SEQS)
-        with feed.reading(self.access) as part:
+        with feed.reading(self._access) as part:
             snapshot = part[1]
             feed.last_change(snapshot)  # raises during a comparison, when data are gone that will return
             runs, is_all = first_of(feed.runs_of(changes.data_of(snapshot, seqs)), max_bytes)
@@ -230,14 +176,21 @@ class DatasetSource(Source):
         return Records(token, Lag(0, 0), groups, (), unreadable)
 
     def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
-        _check_range(first, last, 2 * HIGHEST)  # the replica's own numbers, too
-        with feed.reading(self.access) as part:
+        # The replica's own numbers, too.
+        if type(first) is not int or type(last) is not int or not 1 <= first <= last < 2 * HIGHEST:
+            raise InvalidInput(
+                f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1."
+            )
+        with feed.reading(self._access) as part:
             uuid = part[1].dataset()["uuid"]
             found = changes.data_between(part[1], first - 1, last, whole=False)
             runs, is_all = first_of(feed.runs_of(found), RANGE_BYTES)
             if not is_all:
                 last = runs[-1].seqs[-1]
-            entries = [*_entries(part, runs)]
+            entries: list[Entry] = []
+            for some, read in _read_digests(part, [row for run in runs for row in run.rows]):
+                digests = [b""] if isinstance(read, OndiskError) else read
+                entries += (Entry(row[-1], row[0], each) for row, each in zip(some, digests, strict=True))
         whole = [each for each in entries if each.digest]
         digest = hashlib.sha256(packed(each.seq for each in whole))
         digest.update(b"".join(each.digest for each in whole))
@@ -246,8 +199,7 @@ class DatasetSource(Source):
         return Contents(uuid, first, last, len(entries), digest.digest(), unreadable, *columns)
 
     def removed(self, seqs: Sequence[int]) -> Removed:
-        access = self.access
-        _check_seqs(seqs, MOST_REMOVED)
+        access = self._access
         found: dict[int, tuple[int, int, Kind]] = {}
         with feed.reading(access) as (_, snapshot):
             expired = changes.expired(snapshot)
@@ -259,29 +211,22 @@ class DatasetSource(Source):
 
 
 class PathSource(DatasetSource):
-    """A source at a path, opened for reading. All methods also raise the errors of `Dataset.open`."""
+    """A source at a path, opened for reading; raises the errors of `Dataset.open`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
-        self._dataset: Dataset | None = None
+        self._dataset = Dataset.open(path, read_only=True)
+        super().__init__(self._dataset._access)
 
     def __str__(self) -> str:
         return str(self.path)
 
     def close(self) -> None:
-        if self._dataset is not None:
-            self._dataset.close()
-            self._dataset = None
-
-    @property
-    def access(self) -> Access:
-        if self._dataset is None:
-            self._dataset = Dataset.open(self.path, read_only=True)
-        return self._dataset._access
+        self._dataset.close()
 
 
 def source_of(place: str | os.PathLike[str], token: str | None = None) -> Source:
-    """Return the source at a path, or at the URL of a server; raise StateError if urllib3 is not installed."""
+    """Open the source at a path, or at the URL of a server; raise StateError if urllib3 is not installed."""
     if not str(place).startswith(("http://", "https://")):
         return PathSource(place)
     try:
@@ -295,16 +240,6 @@ def source_of(place: str | os.PathLike[str], token: str | None = None) -> Source
 def replicate_command(source: Source, path: str | os.PathLike[str], *options: str) -> str:
     """Return the command that replicates a source to a path, for a hint."""
     return command("replicate", *source.options, source, path, *options)
-
-
-def _check_range(first: int, last: int, end: int) -> None:
-    if type(first) is not int or type(last) is not int or not 1 <= first <= last < end:
-        raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
-
-
-def _check_seqs(seqs: Sequence[int], most: int) -> None:
-    if len(seqs) > most or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
-        raise InvalidInput(f"a source takes up to {most} numbers of data", hint=f"Ask for at most {most} data at once.")
 
 
 def _read(part: Part, runs: Iterable[Run]) -> tuple[list[Group], list[tuple[int, str]]]:

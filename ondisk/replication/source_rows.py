@@ -28,8 +28,7 @@ _KEPT = "the source has lost it; quarantine has a copy, too"
 class Mode(StrEnum):
     """What the token of a replica is worth, and so how the replica is compared with its source."""
 
-    EXPIRED = "expired"
-    """The source has forgotten deletions. Numbers still mean the same data: those of both sides are compared."""
+    EXPIRED = "expired"  # the source has forgotten deletions; numbers still mean the same data
     FOREIGN = "foreign"  # numbers mean nothing: data are compared, whatever their numbers are
     VALID = "valid"  # nothing is wrong with it: data are compared under their numbers
 
@@ -42,7 +41,7 @@ class Comparison(NamedTuple):
     """A full comparison of a replica with its source that has begun and is not complete. Pulls wait for it."""
 
     mode: Mode  # how they are compared
-    done: int = 0  # numbers up to this one are done; 0 in the mode `EXPIRED`
+    done: int = 0  # numbers up to this one are done
 
 
 class Followed(NamedTuple):
@@ -147,12 +146,11 @@ def count_differences(state: Snapshot) -> dict[int, int]:
     return dict(state.fetch("SELECT kind, count(*) FROM difference GROUP BY kind"))
 
 
-def renumber_own(transaction: Transaction, first: int) -> int:
-    """Assign the numbers from `first` on to the data that the replica has numbered itself; return how many they are."""
+def renumber_own(transaction: Transaction, first: int) -> None:
+    """Assign the numbers from `first` on to the data that the replica has numbered itself."""
     own = transaction.connection.execute("SELECT seq FROM datum WHERE seq >= ? ORDER BY seq", (OWN,)).fetchall()
     renumber(transaction, ((at, seq) for at, (seq,) in enumerate(own, first)))
     transaction.counters.advance(first + len(own) - 1)
-    return len(own)
 
 
 def found_again(transaction: Transaction, seqs: Sequence[int]) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from ondisk.errors import InvalidInput, shown
 from ondisk.replication.feed import OVERHEAD, Kind
 from ondisk.replication.records import HIGHEST
 from ondisk.replication.shapes import COUNT, Shape, fits
-from ondisk.replication.source import DIGEST, MOST_REMOVED, MOST_SEQS, RANGE_BYTES, Contents, Description, Removed
+from ondisk.replication.source import DIGEST, MOST_SEQS, RANGE_BYTES, Contents, Description, Removed
 from ondisk.replication.token import NO_COMPARISON, UUID, Token
 
 RECORDS = "application/x-ondisk-records"  # the media type of records
@@ -25,18 +25,37 @@ _S = TypeVar("_S", bound=Structure)
 _HEX = re.compile(r"(?:[0-9a-f]{2}){0,512}")
 _DIGEST = re.compile(rf"(?:[0-9a-f]{{{2 * DIGEST}}})?")
 _TEXT = re.compile(r"(?s).{0,1048576}")
-_MOST_LISTED = max(RANGE_BYTES // OVERHEAD + 1, 2 * MOST_SEQS)
+_MOST_LISTED = RANGE_BYTES // OVERHEAD + 1
 _KINDS = {each.value: each for each in (Kind.DELETED, Kind.LOST, Kind.AGED)}
 _SEQ, _NUMBER = range(1, HIGHEST), range(1, 2**63)
 _PLACE = range(NO_COMPARISON, 2**63)
-_NUMBERS = {"uuid": UUID, "first": _NUMBER, "last": _NUMBER, "count": COUNT, "digest": _HEX, "seqs": list}
-"""`Contents` with nothing but numbers."""
 _SHAPES: Mapping[type, Mapping[str, Shape]] = {
     Token: {"dataset": _TEXT, "session": COUNT, "offset": COUNT, "index_start": _PLACE, "key": _HEX},
     Description: {"uuid": UUID, "name": _TEXT, "config": _TEXT, "seq": COUNT, "session": COUNT},
-    Contents: {**_NUMBERS, "unreadable": COUNT, "reftimes": [range(-(2**63), 2**63)], "digests": [_DIGEST]},
+    Contents: {
+        "uuid": UUID,
+        "first": _NUMBER,
+        "last": _NUMBER,
+        "count": COUNT,
+        "digest": _HEX,
+        "unreadable": COUNT,
+        "seqs": list,
+        "reftimes": [range(-(2**63), 2**63)],
+        "digests": [_DIGEST],
+    },
     Removed: {"expired": COUNT, "is_partial": bool, "notes": [(_SEQ, _SEQ, frozenset(_KINDS))]},
 }
+_AS_IS = (lambda value: value, lambda value: value)
+_FORMS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    **dict.fromkeys(("key", "digest"), (bytes.hex, bytes.fromhex)),
+    **dict.fromkeys(("seqs", "reftimes"), (list, tuple)),
+    "digests": (lambda digests: [*map(bytes.hex, digests)], lambda digests: tuple(map(bytes.fromhex, digests))),
+    "notes": (
+        lambda notes: [[target, number, why.value] for target, number, why in notes],
+        lambda notes: [(target, number, _KINDS[why]) for target, number, why in notes],
+    ),
+}
+"""How the values of keys become JSON, and again values; others are the same in JSON."""
 _NAMES = {Token: "a token", Description: "a description", Contents: "digests of data", Removed: "removed data"}
 
 
@@ -46,42 +65,23 @@ def digest(content: bytes) -> str:
 
 
 def to_json(structure: Structure) -> dict[str, Any]:
-    only_numbers = isinstance(structure, Contents) and structure.unreadable is None
-    found = {key: getattr(structure, key) for key in (_NUMBERS if only_numbers else _SHAPES[type(structure)])}
-    for key in found.keys() & {"key", "digest"}:
-        found[key] = found[key].hex()
-    if isinstance(structure, Removed):
-        found["notes"] = [[target, number, why.value] for target, number, why in structure.notes]
-    if "digests" in found:
-        found["digests"] = [each.hex() for each in found["digests"]]
-    return found
+    return {key: _FORMS.get(key, _AS_IS)[0](getattr(structure, key)) for key in _SHAPES[type(structure)]}
 
 
 def from_json(kind: type[_S], value: Any) -> _S:
     what, shapes = _NAMES[kind], _SHAPES[kind]
-    if kind is Contents and isinstance(value, dict) and "digests" not in value:
-        what, shapes = "numbers of data", _NUMBERS
     if not isinstance(value, dict) or value.keys() != shapes.keys():
         raise InvalidInput(f"{what} must be a JSON object with the keys {', '.join(shapes)}, not {shown(value)}")
     for key, shape in shapes.items():
-        if not fits(value[key], shape) or (key == "notes" and len(value[key]) > MOST_REMOVED):
+        if not fits(value[key], shape) or (key == "notes" and len(value[key]) > MOST_SEQS):
             raise InvalidInput(f"{key} of {what} is {shown(value[key])}")
-    found = {**value}
-    for key in found.keys() & {"key", "digest"}:
-        found[key] = bytes.fromhex(found[key])
-    if kind is Removed:
-        found["notes"] = [(target, number, _KINDS[why]) for target, number, why in found["notes"]]
     if kind is Contents:
-        seqs = seqs_from_json(found["seqs"], _MOST_LISTED)
-        if seqs and not found["first"] <= seqs[0] <= seqs[-1] <= found["last"]:
-            raise InvalidInput(f"numbers of data are outside of {found['first']} to {found['last']}")
-    if "digests" in found:
-        if not len(found["seqs"]) == len(found["reftimes"]) == len(found["digests"]):
+        seqs = seqs_from_json(value["seqs"], _MOST_LISTED)
+        if seqs and not value["first"] <= seqs[0] <= seqs[-1] <= value["last"]:
+            raise InvalidInput(f"numbers of data are outside of {value['first']} to {value['last']}")
+        if not len(seqs) == len(value["reftimes"]) == len(value["digests"]):
             raise InvalidInput("digests of data must be columns of the same length")
-        found["digests"] = map(bytes.fromhex, found["digests"])
-    for key in found.keys() & {"seqs", "reftimes", "digests"}:
-        found[key] = tuple(found[key])
-    return kind(**found)
+    return kind(**{key: _FORMS.get(key, _AS_IS)[1](each) for key, each in value.items()})
 
 
 def seqs_from_json(value: Any, most: int = MOST_SEQS) -> list[int]:

@@ -129,7 +129,6 @@ QUERY: Keys = {
 OF_REPLICAS: Mapping[str, Keys] = {
     "describe": {},
     "changes": {"token": None, "max_bytes": MAX_BYTES},
-    "seqs": {"first": NEEDED, "last": NEEDED, "listed": False},
     "fetch": {"seqs": NEEDED, "max_bytes": MAX_BYTES},
     "contents": {"first": NEEDED, "last": NEEDED, "listed": False},
     "removed": {"seqs": NEEDED},

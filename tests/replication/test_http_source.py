@@ -20,6 +20,7 @@ from server.conftest import PATIENCE, started
 from ondisk import Dataset, Datum
 from ondisk.errors import (
     ConfigError,
+    DatasetNotFound,
     IntegrityError,
     InvalidInput,
     LockError,
@@ -86,9 +87,11 @@ def same(found: Records, expected: Records) -> bool:
     )
 
 
-def test_a_place_is_a_path_or_the_url_of_a_dataset(tmp_path):
-    assert isinstance(source_of(tmp_path), PathSource)
-    assert isinstance(source_of("https:/x"), PathSource)
+def test_a_place_is_a_path_or_the_url_of_a_dataset(dataset):
+    with source_of(dataset.path) as source:
+        assert isinstance(source, PathSource)
+    with pytest.raises(DatasetNotFound, match="https:/x"):
+        source_of("https:/x")
     with source_of("https://example.org/dataset/weather/") as source:
         assert source.address == ("example.org", 443)
     with source_of("http://user:secret@[::1]:8787/dataset/weather?x#y") as source:
@@ -123,13 +126,13 @@ def test_a_byte_that_changes_on_its_way_is_noticed(dataset, link, what):
         expected = {
             "changes": path.changes(first.token),
             "fetch": path.fetch([2, 5, 9]),
-            "seqs": path.seqs(1, 15, listed=True),
+            "contents": path.contents(1, 15, listed=True),
             "describe": path.describe(),
         }
     asked: dict[str, Any] = {
         "changes": lambda source: source.changes(first.token),
         "fetch": lambda source: source.fetch([2, 5, 9]),
-        "seqs": lambda source: source.seqs(1, 15, listed=True),
+        "contents": lambda source: source.contents(1, 15, listed=True),
         "describe": lambda source: source.describe(),
     }
     errors = tries = 0
@@ -225,16 +228,9 @@ def test_errors_of_the_server_are_those_of_the_feed(dataset, link):
 def test_a_request_that_is_not_valid_is_an_error_after_some_tries(link):
     with HttpSource(url(link.port), **QUICK) as source:
         with pytest.raises(InvalidInput, match="range of numbers"):
-            source.seqs(5, 1)
+            source.contents(5, 1)
         with pytest.raises(InvalidInput):
             source.changes(None, 0)
-
-
-def test_many_numbers_are_fetched_in_parts(dataset, link, monkeypatch):
-    monkeypatch.setattr(http_source, "_SEQS", 3)
-    with HttpSource(url(link.port), **QUICK) as source:
-        records = source.fetch([1, 2, 5, 6, 7])
-    assert ([*records.groups[0].seqs], records.token.offset) == ([1, 2, 5], 5)
 
 
 @contextmanager
@@ -323,23 +319,23 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("what", ["describe", "seqs", "changes"])
+@pytest.mark.parametrize("what", ["describe", "contents", "changes"])
 def test_a_hostile_answer_is_an_error_within_bounds(name, what):
     with answering(HOSTILE[name]) as port, HttpSource(url(port, "hostile"), **QUICK) as source:
         source._largest = 1_000_000
         tracemalloc.start()
+        asked = {"contents": lambda: source.contents(1, 9), "changes": lambda: source.changes(None)}
         with pytest.raises((StorageError, IntegrityError)):
-            {"describe": source.describe, "seqs": lambda: source.seqs(1, 9), "changes": lambda: source.changes(None)}[
-                what
-            ]()
+            asked.get(what, source.describe)()
         assert tracemalloc.get_traced_memory()[1] < 120_000_000
         tracemalloc.stop()
 
 
 def test_digests_that_an_answer_lacks_are_an_error():
-    content = signed(to_json(Contents(UUID, 1, 9, 0, bytes(32))))
-    damaged = pytest.raises(IntegrityError, match="numbers of data without digests")
-    with answering(content) as port, HttpSource(url(port, "hostile"), **QUICK) as source, damaged:
+    values = to_json(Contents(UUID, 1, 9, 0, bytes(32), 0))
+    del values["digests"]
+    damaged = pytest.raises(IntegrityError, match=r"with the keys .*, digests")
+    with answering(signed(values)) as port, HttpSource(url(port, "hostile"), **QUICK) as source, damaged:
         source.contents(1, 9)
 
 
@@ -348,10 +344,10 @@ def test_a_proxy_in_the_environment_is_used(monkeypatch):
     with answering(reported("NotFound", "asked the proxy", "", b"404 X")) as port:
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
         with HttpSource(asked, **QUICK) as source, pytest.raises(NotFound, match="asked the proxy"):
-            source.seqs(1, 9)
+            source.contents(1, 9)
         monkeypatch.setenv("no_proxy", "example.org")
         with HttpSource(asked, **QUICK) as source, pytest.raises(StorageError, match=r"archive\.example\.org"):
-            source.seqs(1, 9)
+            source.contents(1, 9)
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "all_proxy"])
@@ -486,13 +482,14 @@ def test_a_token_travels_as_it_is():
     ):
         with pytest.raises(InvalidInput):
             from_json(Token, {**to_json(token), **change})
-    good = {"uuid": UUID, "first": 1, "last": 9, "count": 1, "digest": "00", "seqs": [3]}
+    good = {"uuid": UUID, "first": 1, "last": 9, "count": 1, "digest": "00", "unreadable": 0,
+            "seqs": [3], "reftimes": [0], "digests": ["00" * 16]}  # fmt: skip
     assert [*from_json(Contents, good).seqs] == [3]
     for uuid in ("", "u", UUID.upper(), UUID + "\n", None):
         with pytest.raises(InvalidInput, match="uuid"):
             from_json(Contents, {**good, "uuid": uuid})
     for seqs in ([0], [10], [3, 3], [4, 3], [True], ["3"], None, [1] * 300_000):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match=r"seqs|outside"):
             from_json(Contents, {**good, "seqs": seqs})
 
 

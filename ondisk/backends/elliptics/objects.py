@@ -71,7 +71,8 @@ class Objects:
                 for datum in self._dataset.query(_of(*some), with_data=False):
                     stored[datum.metadata["parent"]].append(_extent(datum))
             for parent, extents in stored.items():
-                self._know(parent, extents)
+                self._known[parent] = Extents(sorted(extents))  # other segments may have later ones
+                self._recount(parent)
 
     def _whole(self, parents: Sequence[bytes]) -> dict[bytes, list[Extent]] | None:
         """Return the extents of objects, and keep their data in memory; None if they are not small, or damaged."""
@@ -90,11 +91,6 @@ class Objects:
             except (IntegrityError, SegmentMissing):
                 return None
         return stored
-
-    def _know(self, parent: bytes, stored: Iterable[Extent]) -> Extents:
-        found = self._known[parent] = Extents(sorted(stored))  # other segments may have later ones
-        self._recount(parent)
-        return found
 
     def forget(self, parents: Sequence[bytes]) -> None:
         for parent in parents:
