@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ondisk.datum import Datum, FieldType, Location
     from ondisk.index.field_values import FieldSummary
     from ondisk.index.groups import Group
+    from ondisk.maintenance.damaged_index import rebuild
     from ondisk.maintenance.migrate import migrate
-    from ondisk.maintenance.rebuild import rebuild
     from ondisk.maintenance.states import Report
     from ondisk.step import Step
 
@@ -72,7 +72,7 @@ _MODULES = {
     "Step": "ondisk.step",
     "Summary": "ondisk.dataset.summaries",
     "migrate": "ondisk.maintenance.migrate",
-    "rebuild": "ondisk.maintenance.rebuild",
+    "rebuild": "ondisk.maintenance.damaged_index",
     "restore": "ondisk.backup.restore",
 }
 

@@ -177,7 +177,7 @@ TESTED_ELSEWHERE = {
     "cli/reports.py": "cli/test_check.py",  # and fix, repack, maintain
     "cli/streams.py": "cli/test_append.py",
     "dataset/access.py": "dataset/test_append.py",  # lost indices, the sentinel, failed syncs
-    "dataset/away.py": "maintenance/test_archive.py",
+    "dataset/place_checks.py": "maintenance/test_archive.py",
     "dataset/batch_writer.py": "dataset/test_append.py",
     "dataset/input_file.py": "dataset/test_append.py",
     "dataset/json_lines.py": "properties/test_json_lines.py",

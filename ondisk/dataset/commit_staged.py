@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult
-from ondisk.dataset.away import away_segments, check_known
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
+from ondisk.dataset.place_checks import away_segments, check_known
 from ondisk.dataset.query import Match, Query
 from ondisk.dataset.segment_layout import Roll
 from ondisk.datum import FieldType, restored

@@ -199,7 +199,7 @@ class Dataset(Queryable):
 
         `offline`: whether to report archives that are offline: the index answers counts and summaries alone.
         """
-        from ondisk.dataset.away import doubts
+        from ondisk.dataset.place_checks import doubts
 
         lost = [f"{self.path}: the index was lost and may not know all data"] if self.needs_check else []
         with self._access.current().index.snapshot() as snapshot:
@@ -727,7 +727,7 @@ class Dataset(Queryable):
     def _store(self, batch: Batch, format: Format, record: OnCommit | None, result: AppendResult) -> Stored:
         """Store a batch in one commit, and add what was done to a result, also if an error follows the commit."""
         from ondisk.dataset.append import insert
-        from ondisk.dataset.away import away_segments
+        from ondisk.dataset.place_checks import away_segments
 
         access = self._access
         with access.transaction("append", adds=len(batch)) as transaction:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.away import maintained
+from ondisk.dataset.place_checks import maintained
 from ondisk.dataset.query import span
 from ondisk.dataset.segment_layout import layout_of
 from ondisk.datum import from_microseconds

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Opened
-from ondisk.dataset.away import check_past_damage, check_there
+from ondisk.dataset.place_checks import check_past_damage, check_there
 from ondisk.dataset.read import DatasetReader, check_limit
 from ondisk.dataset.skipped import OnDamage, Skipped
 from ondisk.datum import METADATA, Datum, from_microseconds

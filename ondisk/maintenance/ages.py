@@ -15,7 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.away import maintained, missing
+from ondisk.dataset.place_checks import maintained, missing
 from ondisk.datum import from_microseconds
 from ondisk.errors import command
 from ondisk.index import Snapshot, segment_rows

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.away import away_in, maintained, missing
+from ondisk.dataset.place_checks import away_in, maintained, missing
 from ondisk.datum import INTEGER_MAX
 from ondisk.errors import (
     AlreadyExists,

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.away import maintained
+from ondisk.dataset.place_checks import maintained
 from ondisk.datum import microseconds
 from ondisk.errors import AuthenticationFailed, IntegrityError, KeyMissing, OndiskError, SegmentMissing, StorageError
 from ondisk.filesystem import is_denied

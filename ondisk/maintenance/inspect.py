@@ -9,7 +9,7 @@ from dataclasses import replace
 from ondisk import step
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
-from ondisk.dataset.away import away_in, missing
+from ondisk.dataset.place_checks import away_in, missing
 from ondisk.dataset.segment_layout import Usage, layout_of
 from ondisk.errors import IndexCorrupt, InvalidInput, StorageError, command, counted
 from ondisk.filesystem import Directory, Entry

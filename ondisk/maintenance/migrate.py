@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from ondisk.config import MAX_DEPTH, DatasetConfig
-from ondisk.dataset.away import missing
 from ondisk.dataset.exchanged import settle_next
 from ondisk.dataset.layout import CONFIG, open_directory, read_config
+from ondisk.dataset.place_checks import missing
 from ondisk.datum import FieldType, Location, Value
 from ondisk.errors import (
     AlreadyExists,

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.away import check_complete
+from ondisk.dataset.place_checks import check_complete
 from ondisk.datum import INTEGER_MIN
 from ondisk.errors import IntegrityError, TokenExpired, TokenForeign
 from ondisk.index.changes import OWN

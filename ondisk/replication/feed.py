@@ -21,7 +21,7 @@ from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.away import check_complete
+from ondisk.dataset.place_checks import check_complete
 from ondisk.datum import Datum
 from ondisk.errors import (
     AuthenticationFailed,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pyspark.sql.datasource import InputPartition
 
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.away import check_known
+from ondisk.dataset.place_checks import check_known
 from ondisk.dataset.query import Query, snapshot_of
 from ondisk.errors import InvalidInput, shown
 from ondisk.index import Snapshot

@@ -28,8 +28,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from ondisk.dataset.access import Opened
-from ondisk.dataset.away import check_data
 from ondisk.dataset.expression import expression
+from ondisk.dataset.place_checks import check_data
 from ondisk.dataset.query import Query, snapshot_of
 from ondisk.errors import InvalidInput, MatchError, TokenExpired, shown
 from ondisk.index import Snapshot, changes
