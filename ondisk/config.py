@@ -411,7 +411,7 @@ def _csv(key: str, value: Any, source: Source) -> Mapping[str, Any]:
 
 _text = _reader(lambda value: isinstance(value, str) and value != "", "a text", "Put it in quotes.")
 _names = _reader(_is_names, "a list of field names", 'Write {key} = ["reftime", "…"].', tuple)
-_whole = _reader(lambda value: type(value) is int, "a whole number", "Write {key} = 64, without quotes.")
+_whole = _reader(lambda value: type(value) is int, "a whole number", "Write it without quotes and without a unit.")
 
 _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
     "format": _text,

@@ -403,8 +403,8 @@ def backup(
     """
     if keep is not None and (type(keep) is not int or keep < 1):
         raise InvalidInput(f"keep must be a whole number of 1 or more, not {shown(keep)}")
-    check_complete(access)
     with access.current().index.snapshot() as snapshot:
+        check_complete(access, snapshot)
         uuids = [snapshot.dataset()["uuid"], *segment_rows.former_uuids(snapshot)]
     with Target.writing(path, access.path, uuids, create=create) as target:
         try:

@@ -67,7 +67,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="format of the files; default: by extension, then by content; diskqueue and blob take folders",
     )
     add_table(
-        parser, " Of blob: where the time of a file is: name:FORM or path:FORM, such as name:%%Y%%m%%d_%%H%%M, or mtime"
+        parser,
+        "reftime. Of blob: where the time of a file is: name:FORM, such as name:%%Y%%m%%d_%%H%%M, path:FORM or mtime",
     )
     parser.add_argument(
         "--field",

@@ -89,12 +89,12 @@ def add_fields(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--index", metavar="A,B", type=names, help="fields with an index of their own")
 
 
-def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
-    """Add the options for the rows of tables. `of_others`: what `--time` is of other formats, for its help."""
+def add_table(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add the options for the rows of tables. `default`: what is taken for `--time` without it, for its help."""
     parser.add_argument(
         "--time",
         metavar="T",
-        help=f"the column of a table, or the key of JSON lines, that is the reftime; default: reftime.{of_others}",
+        help=f"the column of a table, or the key of JSON lines, that is the reftime; default: {default}",
     )
     parser.add_argument(
         "--time-format", metavar="F", help="how times are written: '%%d.%%m.%%Y %%H:%%M', unix, unix-ms"
@@ -113,10 +113,12 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
         help="cells of CSV with one of these texts have no value, as empty ones: NA,-999",
     )
     parser.add_argument(
-        "--delimiter", metavar="C", help="between cells, or blanks; default: a comma, or a tab in a .tsv"
+        "--delimiter",
+        metavar="C",
+        help="between cells: a character, tab or blanks; append takes a comma without it, or a tab in a .tsv",
     )
-    parser.add_argument("--decimal", metavar="C", help="the decimal mark in CSV: a point (default) or a comma")
-    parser.add_argument("--thousands", metavar="C", help="between three digits in CSV: a point, a comma, ', _ or blank")
+    parser.add_argument("--decimal", metavar="C", help="the decimal mark in CSV: . (append takes it by default) or ,")
+    parser.add_argument("--thousands", metavar="C", help="between three digits in CSV: one of . , ' _ or a blank")
     parser.add_argument("--header", metavar="NAME,NAME", type=names, help="the columns of CSV without a line of names")
     parser.add_argument("--skip-lines", metavar="N", type=count, help="lines of CSV before the names of the columns")
     parser.add_argument("--comment", metavar="TEXT", help="ignore lines of CSV that begin with this text, such as #")

@@ -55,7 +55,7 @@ def add_init(parser: argparse.ArgumentParser) -> None:
         "--from", dest="source", metavar="FILE", type=path, help="propose a configuration for CSV or JSON lines"
     )
     parser.add_argument("--yes", action="store_true", help="with --from: create the dataset that is proposed")
-    add_table(parser)
+    add_table(parser, "what is found in it")
     parser.add_argument("--backend", choices=("elliptics",), help="write the configuration that this backend needs")
     parser.add_argument("--format", metavar="F", help="format of appended data, see `ondisk formats`; default: seg")
     parser.add_argument("--step", metavar="STEP", help="hourly, daily, weekly, biweekly, monthly, yearly or sequence")
@@ -71,6 +71,7 @@ def add_init(parser: argparse.ArgumentParser) -> None:
 def run_init(arguments: argparse.Namespace, output: Output) -> int:
     config, text = _config(arguments)
     if arguments.source is not None and not arguments.yes:
+        _check_free(arguments.path)
         output.show([{"path": arguments.path, "toml": text}], (text or "").removesuffix("\n").split("\n"))
         if not arguments.json:
             complain("note", f"{arguments.path} was not created; --yes creates it with this configuration")
@@ -82,6 +83,15 @@ def run_init(arguments: argparse.Namespace, output: Output) -> int:
         else:
             output.show([], [f"made the dataset {info['path']}"])
     return EXIT_DONE
+
+
+def _check_free(path: str) -> None:
+    from ondisk.dataset.layout import check_free
+    from ondisk.filesystem import Directory
+
+    if Path(path).is_dir():
+        with Directory.open(path) as directory:
+            check_free(directory)
 
 
 def _config(arguments: argparse.Namespace) -> tuple[ondisk.DatasetConfig, str | None]:

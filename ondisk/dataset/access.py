@@ -126,6 +126,7 @@ class Access:
         self._threads = threading.RLock()
         self._opened: Opened | None = None
         self._usable = _Usable(directory.path)
+        self._of_stored = config.of_stored()
         self._formats: dict[tuple[int, str], Format] = {}
 
     @property
@@ -481,7 +482,7 @@ class Access:
 
     def format(self, name: str) -> Format:
         """Return a format of stored data."""
-        return self._format_with(self.config.of_stored(), name)
+        return self._format_with(self._of_stored, name)
 
     def incoming(self, name: str) -> Format:
         """Return a format of new data."""

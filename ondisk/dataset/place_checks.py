@@ -66,10 +66,10 @@ def away_segments(access: Access) -> dict[int, str]:
     return found
 
 
-def check_complete(access: Access) -> None:
+def check_complete(access: Access, snapshot: Snapshot) -> None:
     """Raise NeedsCheck if the index may not know all data: it was lost, perhaps while a place was away."""
     access.check_trusted()
-    for found in access.ask(lambda snapshot: [*unknown_in(snapshot)]):
+    for found in unknown_in(snapshot):
         raise NeedsCheck(_unknown(access.directory, found), hint=missing(access.directory, found).hint)
 
 

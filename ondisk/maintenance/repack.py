@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
@@ -14,6 +15,7 @@ from ondisk.dataset.access import Access
 from ondisk.errors import (
     AuthenticationFailed,
     DiskFull,
+    DurabilityLost,
     IndexCorrupt,
     IntegrityError,
     OndiskError,
@@ -39,6 +41,8 @@ from ondisk.segments import quarantine
 from ondisk.segments.facts import changed
 from ondisk.staging.jobs import Changed, remove
 from ondisk.step import LAST, days_ago
+
+_LOG = logging.getLogger("ondisk.maintenance")
 
 _TRIES = 3
 """Attempts to write segments in advance. If other writers change them each time, they are written under the lock."""
@@ -165,10 +169,10 @@ def _repack(
                     if State.ARCHIVE_AGE in done.state and not done.state & UNMOVABLE:
                         if (why := merge_refusal(access, before.segment)) is None:
                             moved = archived(access, before.segment)
-                            if access.format_of(before.segment).is_dir:  # a merge does not renumber the files there
-                                repacked(inspection, LAST + before.segment, None, old_files)
                             actions = " and ".join(filter(None, (done.action, moved.action)))
                             done = replace(done, action=actions, freed=done.freed + moved.freed)
+                            if access.format_of(before.segment).is_dir:
+                                _put_in_order(inspection, LAST + before.segment, old_files)
                         else:
                             done = replace(done, reasons=(*done.reasons, why))
                 except DiskFull as error:  # other segments may need less space, or free some
@@ -203,6 +207,16 @@ def _is_wanted(diagnosis: Diagnosis) -> bool:
     if diagnosis.state & (State.CORRUPTED | State.UNALIGNED):  # it may have data that the index does not know
         return False
     return bool(diagnosis.state & REPACKED) or diagnosis.consumed
+
+
+def _put_in_order(inspection: Inspection, name: str, old_files: list[ReadableFile]) -> None:
+    """Give the files of a segment that others were merged into their order; if it fails, the next repack does it."""
+    try:
+        repacked(inspection, name, None, old_files)
+    except DurabilityLost:
+        raise
+    except (OndiskError, OSError, Changed) as error:
+        _LOG.warning("%s: %s is not in order yet: %s", inspection.access.path, name, error)
 
 
 def can_be_written_elsewhere(access: Access, diagnosis: Diagnosis) -> bool:

@@ -338,7 +338,7 @@ def _folder_in_place(
 def _add_entries(subject: Subject, folder: Directory) -> None:
     """Write the entries that are missing of files which say themselves what is in them."""
     if isinstance(subject.format, DescribesFiles):
-        add_entries(folder, subject.name, subject.format.beside_of, subject.access.config.max_datum_size)
+        add_entries(folder, subject.name, subject.format.beside_of, subject.access.config.of_stored().max_datum_size)
 
 
 def _look(subject: Subject, folder: Directory, segment: Segment, *, is_believed: bool) -> _Look:

@@ -86,10 +86,10 @@ class Situation:
 def situation(replicated: Replica) -> Situation:
     """Return the relation between a replica and its source; raise NeedsCheck if an index may not know all data."""
     access = replicated.dataset._access
-    check_complete(access)
     source, now = replicated.source, replicated.followed
     about = source.describe()
     with access.current().index.snapshot() as snapshot:
+        check_complete(access, snapshot)
         mine = snapshot.dataset()["uuid"]
     begun = now.comparison if now is not None and now.replica == mine else None
     new = Situation(about.uuid, about.seq, about.session, 0, Mode.FOREIGN, begun is not None, now)

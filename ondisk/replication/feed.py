@@ -126,9 +126,9 @@ def chosen(access: Access, token: Token | None, max_bytes: int, *, whole: bool) 
 @contextlib.contextmanager
 def reading(access: Access) -> Iterator[Part]:
     """Open the index of a dataset for the length of the block; raise NeedsCheck if it may not know all data."""
-    check_complete(access)
     opened = access.current()
     with opened.index.snapshot() as snapshot:
+        check_complete(access, snapshot)
         yield opened, snapshot
 
 

@@ -337,15 +337,21 @@ class _Healing:
     def _changed(self, seqs: Sequence[int]) -> set[int]:
         """Return the data, with checksums of their own, whose segment ondisk wrote, and whose bytes have changed."""
 
-        @cache
-        def has_changed(snapshot: Snapshot, id_: int) -> bool:
-            format = self._access.format(snapshot.segment(id_).format)
-            if format.has_checksums and not format.is_dir:
-                with contextlib.suppress(SegmentMissing, SegmentCorrupt):
-                    return self._access.current().reader.has_changed(snapshot, id_)
-            return False
+        known: dict[int, bool] = {}  # segment → whether it has changed
+        found = set()
+        for snapshot, row in rows_in(self._access, seqs):
+            if row[1] not in known:
+                known[row[1]] = self._has_changed(snapshot, row[1])
+            if known[row[1]]:
+                found.add(row[-1])
+        return found
 
-        return {row[-1] for snapshot, row in rows_in(self._access, seqs) if has_changed(snapshot, row[1])}
+    def _has_changed(self, snapshot: Snapshot, id_: int) -> bool:
+        format = self._access.format(snapshot.segment(id_).format)
+        if format.has_checksums and not format.is_dir:
+            with contextlib.suppress(SegmentMissing, SegmentCorrupt):
+                return self._access.current().reader.has_changed(snapshot, id_)
+        return False
 
     def _store(self, group: Group, differs: Differs) -> int:
         """Store data of one format in the source; return how many. What it refuses is left."""

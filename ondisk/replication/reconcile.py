@@ -176,6 +176,8 @@ class _Steps:
         with self._changing() as transaction:
             if at.mode is Mode.FOREIGN:  # the noted numbers now mean other data
                 source_rows.forget_history(transaction)
+            source_rows.settle_lost(transaction)
+            self._note_lost(transaction)  # one that is killed continues after these
             bytes_read = 0 if self._now is None else self._now.bytes_read
             comparison, own = Comparison(at.mode), transaction.counters.uuid
             now = Followed(at.uuid, own, at.session, at.last, -1, comparison, host, port, bytes_read)
@@ -305,11 +307,9 @@ class _Steps:
 
     def _end(self, *, expires: bool) -> None:
         """End the comparison, so that pulls continue. `expires`: the tokens of the replica's own replicas expire."""
-        lost = [entry.seq for some in self._found.of(Differs.LOST) for entry in some]
         uuid = str(uuid4()) if self._at.mode is Mode.FOREIGN else None
         with self._changing() as transaction:
-            source_rows.settle_lost(transaction)
-            source_rows.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in lost])
+            self._note_lost(transaction)
             if uuid is not None:
                 transaction.identify_as(uuid, seq=self._at.last)
                 # Tokens of the replica's own replicas name it, also if nothing that it numbered had to be fetched.
@@ -317,6 +317,10 @@ class _Steps:
             source_rows.follow(transaction, self._begun._replace(comparison=None, replica=uuid or self._begun.replica))
             if expires and uuid is None:
                 transaction.expire_tokens()
+
+    def _note_lost(self, transaction: Transaction) -> None:
+        lost = (entry.seq for some in self._found.of(Differs.LOST) for entry in some)
+        source_rows.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in lost])
 
     @contextlib.contextmanager
     def _changing(self, segment: Segment | None = None) -> Iterator[Transaction]:

@@ -390,17 +390,24 @@ def stream_of(
 ) -> Stream:
     """Return the stream of a segment of Beats, which names no key: each is tried; or raise. Memory: one frame."""
     streams = [Stream(key.secret, iv, begin) for key in ring.of_size(AES_128)]
-    stored = read(begin, _PIECE)
+    size, stored = _PIECE, read(begin, _PIECE)
     if not stored:
         return streams[0]
-    for stream in streams:
-        plain = stream.unseal(begin, stored)
-        if begins_frame(plain[:BEGIN_SIZE]):
-            return stream  # a draft does not say that it is compressed
-        if not compressed and (any(known in plain for known in _KNOWN) or _begins_whole(stream, begin, read, max_size)):
-            return stream
-    for stream in () if compressed else streams:  # the first frame may be damaged
-        if _has_frame(stream.unseal(begin, stored)):
+    candidates = streams
+    while candidates:
+        undecided = []
+        for stream in candidates:
+            is_right = _fits(stream.unseal(begin, stored), compressed=compressed, max_size=max_size)
+            if is_right:
+                return stream
+            if is_right is None:
+                undecided.append(stream)
+        if len(stored) < size or size > max_size + frame.OVERHEAD:
+            break
+        size *= 4
+        candidates, stored = undecided, read(begin, size)
+    for stream in () if compressed else streams:
+        if _has_frame(stream.unseal(begin, stored[:_PIECE])):
             return stream
     number = f"none of the {len(streams)} keys" if len(streams) > 1 else "the only key"
     hint = "Add the right key. A file whose beginning is damaged fails in the same way: restore it from a backup."
@@ -408,14 +415,28 @@ def stream_of(
     raise AuthenticationFailed(f"{number} of {AES_128} bytes in {ring.source} {verb}", hint=hint)
 
 
-def _begins_whole(stream: Stream, begin: int, read: Callable[[int, int], bytes], max_size: int) -> bool:
-    """Return whether a whole frame follows the header."""
-    size = frame.length(stream.unseal(begin, read(begin, 4)))
-    return frame.OVERHEAD < size <= max_size and frame.is_whole(stream.unseal(begin, read(begin, size)), 0, max_size)
+def _fits(plain: bytes, *, compressed: bool, max_size: int) -> bool | None:
+    """Return whether bytes can be the beginning of a segment's data; None if more of them are needed."""
+    if begins_frame(plain[:BEGIN_SIZE]):
+        return True  # a draft does not say that it is compressed
+    if compressed:
+        return False
+    if any(known in plain[:_PIECE] for known in _KNOWN):
+        return True
+    at = 0
+    while frame.OVERHEAD < (size := frame.length(plain[at : at + 4])) <= max_size:
+        if at + size > len(plain):
+            return None
+        if frame.is_whole(plain, at, max_size):
+            return True
+        if not frame.has_two_lengths(memoryview(plain)[at:], max_size):
+            return False
+        at += size  # of a damaged frame only the payload is wrong
+    return False
 
 
 def _has_frame(plain: bytes) -> bool:
-    """Return whether a whole frame begins anywhere in bytes."""
+    """Return whether a whole frame begins anywhere in bytes whose first length is damaged."""
     whole = memoryview(plain)
     places = range(len(plain) - frame.OVERHEAD)
     return any(frame.has_two_lengths(whole[at:], len(plain)) and frame.is_whole(plain, at, len(plain)) for at in places)
