@@ -29,6 +29,7 @@ _STEPS, _OTHERS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff"), bytes({*range(2
 _STRING = re.compile(rb'"[^"]*"?')
 _SOME = 64 * 1024
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_OBJECT = re.compile(rb'\s*+\{(?=.*?(?:"reftime"|\\u)).*\}\s*', re.DOTALL)
 _PRINTED, _PLACE = frozenset({"metadata", "data", "location"}), frozenset({"segment", "offset", "size"})
 """The keys of a datum as `query --json` prints it, besides `reftime` and `dataset`; and those of its location."""
 
@@ -41,6 +42,7 @@ def _head(reftime: int) -> bytes:
 
 class JsonLines(LineFormat, JoinsParts):
     name: ClassVar[str] = "jsonl"
+    plausible: ClassVar[re.Pattern[bytes]] = _OBJECT
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
-from itertools import accumulate
-from operator import attrgetter
+from itertools import accumulate, compress, count, repeat
+from operator import attrgetter, not_
 from typing import Any, ClassVar
 
 from ondisk.datum import Datum, microseconds
@@ -18,10 +19,14 @@ _SCANNED = 512 * 1024  # bytes of a segment that are read together
 _CHUNK = 2 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _HEAD = 4096  # bytes by which a file is recognised
+_EXPLAINED = 100  # refused lines of those parsed together; a result reports no more reasons
 
 
 class LineFormat(Format):
     """A format of lines; a subclass reads and writes one line, and may read or write many at once."""
+
+    # matches every line that `read_line` accepts, and few of those that it refuses, in a tenth of the time
+    plausible: ClassVar[re.Pattern[bytes]]
 
     is_text: ClassVar[bool] = True
     padding: ClassVar[bytes] = b"\n"
@@ -57,9 +62,12 @@ class LineFormat(Format):
         return rest
 
     def parse_lines(self, lines: list[bytes], number: int, *, stored: bool = False) -> Batch:
-        """Return the data in lines from a file, or `stored` ones; the first line has a number."""
+        """Return the data in lines from a file, or `stored` ones; after 100 refused lines, reasons are short."""
         batch, read = Batch(), self.read_stored_line if stored else self.read_line
         for at, line in enumerate(lines, number):
+            if len(batch.refused) == _EXPLAINED:
+                self._parse_briefly(lines[at - number :], read, batch)
+                break
             if not line.strip():
                 continue
             try:
@@ -77,6 +85,28 @@ class LineFormat(Format):
                 reftime, metadata = read(line)
             batch.add(reftime, metadata, line)
         return batch
+
+    def _parse_briefly(
+        self, lines: list[bytes], read: Callable[[bytes], tuple[int, Mapping[str, Any]]], batch: Batch
+    ) -> None:
+        """Add the data in lines to a batch as `parse_lines` does, without a loop over most of the refused lines."""
+        lines = [*filter(bytes.strip, lines)]
+        if b"\0" in b"".join(lines):
+            lines = [*self._with_whole(lines)]
+        first, plausible = len(batch), [*map(self.plausible.fullmatch, lines)]
+        batch.refused += zip(compress(count(first), map(not_, plausible)), repeat(f"not a line of {self.name}"))
+        for position, line in compress(enumerate(lines, first), plausible):
+            try:
+                batch.add(*read(line), line)
+            except InvalidInput as error:
+                batch.refused.append((position, error.message))
+        batch.refused.sort()
+
+    def _with_whole(self, lines: list[bytes]) -> Iterator[bytes]:
+        for place, line in enumerate(lines):
+            yield line
+            if b"\0" in line and self.plausible.fullmatch(line[line.rindex(b"\0") + 1 :]):
+                yield from filter(None, [self.whole_after_zeros(line, _following(lines, place))])
 
     def encoded(self, datum: Datum) -> tuple[int, Mapping[str, Any], bytes]:
         return microseconds(datum.reftime), *self.write_line(datum)

@@ -47,6 +47,7 @@ _CUT_OFF = b"\0\n"
 class Vm2(HasItems, LineFormat):
     name: ClassVar[str] = "vm2"
     raw: ClassVar[bool] = True
+    plausible: ClassVar[re.Pattern[bytes]] = _ONE_LINE
     items: ClassVar[frozenset[str]] = frozenset({"area", "product"})
 
     def __init__(self, config: DatasetConfig) -> None:
