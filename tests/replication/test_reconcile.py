@@ -774,3 +774,29 @@ def test_a_segment_of_the_replica_that_is_missing_may_be_on_a_disk_that_is_not_m
     pull(path, source.path)
     (path / "away").rename(path / FIRST)
     assert verified(path, source.path).count == 0
+
+
+def interrupted(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_what_the_source_has_lost_is_known_also_if_the_comparison_was_interrupted(
+    source: Dataset, path: Path, monkeypatch: pytest.MonkeyPatch, is_interrupted: bool
+) -> None:
+    source.append([datum(day, day) for day in (1, 2, 3)])
+    with Replica.create(path, source.path) as replica:
+        replica.pull()
+    next(source.path.glob("2026/11-01.*")).unlink()
+    source.fix(forget=True)
+    source.append([datum(4, 4)])
+    source.delete("reftime: =2026-11-02")
+    forget_deletions(source.path)
+    if is_interrupted:
+        with monkeypatch.context() as patched:
+            patched.setattr(_Steps, "_end", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                reconciled(path, source.path)
+    reconciled(path, source.path)
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().kept == 1
