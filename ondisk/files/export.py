@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _COPY = "Omit --link (in Python link=False): then the files are copies."
 _NOT_PERMITTED = f"Only the owner of a file may link it, and some filesystems have no links. {_COPY}"
-_HINTS = {
+_HINTS: dict[type[OndiskError], str] = {
     # The files look whole until they are read from the disk.
     DurabilityLost: "Check the disk (dmesg), delete what was exported, and export again.",
     DiskFull: "Free some space on this disk, and export again.",
@@ -211,6 +211,7 @@ def export(
                 files.add(data)
             files.sync()
         except OndiskError as error:
+            error.hint = _HINTS.get(type(error), error.hint)
             error.context["result"] = result
             raise
     return result
@@ -270,10 +271,9 @@ class _Files:
             self._compare(folder, last, content)
         except FileNotFoundError:
             raise InvalidInput(f"{self._top.at(name)} was removed meanwhile") from None
-        except (DurabilityLost, DiskFull, ReadOnly) as error:
-            raise _hinted(error) from error
         except StorageError as error:
-            if "errno" in error.context and error.context["errno"] not in _NO_NAME:
+            is_of_disk = isinstance(error, DurabilityLost | DiskFull)
+            if is_of_disk or ("errno" in error.context and error.context["errno"] not in _NO_NAME):
                 raise
             raise InvalidInput(error.message) from None
 
@@ -317,13 +317,8 @@ class _Files:
 
     def sync(self) -> None:
         """Make all files durable, if they are not; raise DurabilityLost if the sync failed."""
-        if not self._together:
-            return
-        try:
-            if not self._top.sync_together(()):
-                raise DurabilityLost(f"{self._top.path} cannot be synced")
-        except DurabilityLost as error:
-            raise _hinted(error) from error
+        if self._together and not self._top.sync_together(()):
+            raise DurabilityLost(f"{self._top.path} cannot be synced")
 
 
 @contextlib.contextmanager
@@ -337,13 +332,10 @@ def _folder(path: str | os.PathLike[str]) -> Iterator[Directory]:
     except FileExistsError as error:
         raise AlreadyExists(f"{error.filename} is not a folder", hint="Choose another path.") from None
     except DurabilityLost as error:
-        raise _hinted(error) from error
+        error.hint = _HINTS[DurabilityLost]
+        raise
     with folder:
         yield folder
-
-
-def _hinted(error: DurabilityLost | DiskFull | ReadOnly) -> OndiskError:
-    return type(error)(error.message, hint=_HINTS[type(error)])
 
 
 def _with_metadata(data: Iterable[Datum], names: Names) -> Iterator[Datum]:

@@ -15,7 +15,7 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -48,59 +48,36 @@ def csv_of(dataset: Dataset | Merged, data: Iterable[Datum], columns: Sequence[s
     datum that has something else raises InvalidInput, after the lines before it. At the end, raises what `data` raises.
     """
     config, several = config_of(dataset), not isinstance(dataset, Dataset)
-    rows = iter(data)
+    errors: list[OndiskError] = []
+    rows = _before_error(data, errors)
     complete = None
     if columns is not None:
         wanted = chosen(columns, config, several=several)
     else:
-        sample, rows = _sample(rows)
+        sample = first_of(rows, SAMPLE)
+        rows = chain(sample, rows)
         wanted = default_columns(config, sample, ends(dataset), several=several)
         complete = Complete(wanted, config, typed=False)
     yield b",".join(_quoted(each.name.encode()) for each in wanted) + b"\n"
     texts_of = [*_columns(wanted)]
-    for some in _some(rows):
+    while some := [*islice(rows, _TOGETHER)]:
         if complete is not None:
             complete.check(some)
         lines = [*map(b",".join, zip(*[column(some) for column in texts_of], strict=True))]
         if len(wanted) == 1:
             lines = [line or b'""' for line in lines]  # an empty line would be no row
         yield b"\n".join([*lines, b""])
+    for error in errors:
+        raise error
 
 
-def _sample(data: Iterator[Datum]) -> tuple[list[Datum], Iterator[Datum]]:
-    """Return the first data, and all of them; the iterator raises the error that ended the first, if there was one."""
-    failed: list[OndiskError] = []
-
-    def until_it_fails() -> Iterator[Datum]:
-        try:
-            for datum in data:  # noqa: UP028 - `yield from` would close the data with this generator
-                yield datum
-        except OndiskError as error:
-            failed.append(error)
-
-    def every() -> Iterator[Datum]:
-        yield from sample
-        for error in failed:
-            raise error
-        yield from data
-
-    sample = first_of(until_it_fails(), SAMPLE)
-    return sample, every()
-
-
-def _some(data: Iterator[Datum]) -> Iterator[list[Datum]]:
-    """Yield data in lists; those before an error, too."""
-    while True:
-        some: list[Datum] = []
-        try:
-            some.extend(islice(data, _TOGETHER))
-        except OndiskError:
-            if some:
-                yield some
-            raise
-        if not some:
-            return
-        yield some
+def _before_error(data: Iterable[Datum], errors: list[OndiskError]) -> Iterator[Datum]:
+    """Yield data; an error ends them, and is added to `errors`."""
+    try:
+        for datum in data:  # noqa: UP028 - `yield from` would close the data with this generator
+            yield datum
+    except OndiskError as error:
+        errors.append(error)
 
 
 def _columns(columns: Sequence[Chosen]) -> Iterator[_Column]:
