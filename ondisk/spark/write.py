@@ -258,7 +258,7 @@ class _Rows:
 
     def encode(self, rows: pa.RecordBatch, format: Format) -> Batch:
         """Return rows as data of a format."""
-        return self._table.encode(rows.select(self._positions).rename_columns(self._names), {}, format)
+        return self._table.read(rows.select(self._positions).rename_columns(self._names), format).encode()
 
 
 def _type_of(field: StructField) -> pa.DataType:

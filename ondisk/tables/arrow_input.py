@@ -48,8 +48,8 @@ from ondisk.tables.arrow_values import (
 )
 from ondisk.tables.columns import DATA, check_names, no_column, roles_of
 from ondisk.tables.index_to_arrow import TYPES
-from ondisk.tables.table_input import Answers, decided, encoded, joined, numbered
-from ondisk.tables.times import Zone, of_reftime, of_value, readers, timestamp
+from ondisk.tables.table_input import Rows, batches_of, encoded
+from ondisk.tables.times import Zone, of_value, readers, timestamp
 
 _Reader: TypeAlias = Callable[[pa.Array], Read]
 _Moments: TypeAlias = Callable[[pa.Array], list[int | str | None]]
@@ -177,22 +177,19 @@ def batches(
     options.refuse_those_of_csv("a table of Arrow or Parquet")
     with errors_of(name):  # names of columns may be other than UTF-8
         table = TableToData(reader.schema, config, format, options)
-    slices = (each for rows in reader for each in _slices(rows, config.max_datum_size, batch_size))
-    return joined(_parsed(decided(slices, table, options), table, format, name), batch_size)
 
+    def tables() -> Iterator[Rows]:
+        first = 1
+        for some in reader:
+            for rows in _slices(some, config.max_datum_size, batch_size):
+                yield table.read(rows, format, first)
+                first += rows.num_rows
 
-def _parsed(
-    pieces: Iterator[tuple[pa.RecordBatch, Answers]], table: TableToData, format: Format, name: str
-) -> Iterator[Batch]:
-    before = 0
-    while True:
+    def found() -> Iterator[Batch]:
         with errors_of(name):
-            if (piece := next(pieces, None)) is None:
-                return
-            batch = table.encode(*piece, format)
-        count = piece[0].num_rows
-        yield numbered(batch, range(before + 1, before + count + 1), {}, "row")
-        before += count
+            yield from batches_of(tables(), options, "row", batch_size)
+
+    return found()
 
 
 def _slices(rows: pa.RecordBatch, longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:
@@ -270,49 +267,44 @@ class TableToData:
         self._series = roles.series(config)
         self._metadata = [*roles.fields.items(), *((name.removeprefix(METADATA), name) for name in undeclared)]
 
-    def times(self, rows: pa.RecordBatch) -> list[int | str | None]:
-        return self._moments(_decoded(rows.column(self._time)))
+    def read(self, rows: pa.RecordBatch, format: Format, first: int = 1) -> Rows:
+        """Return rows, to be data of a format. `first`: the number of the first one in its table."""
+        with _text_errors():
+            times = self._times_of(rows)
 
-    def series(self, rows: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
-        columns = [converted(_decoded(rows.column(name)), None)[0] for name in self._series]
-        return zip(*columns, strict=True) if columns else [()] * rows.num_rows
+        def series() -> Iterable[tuple[Any, ...]]:
+            columns = [converted(_decoded(rows.column(name)), None)[0] for name in self._series]
+            return zip(*columns, strict=True) if columns else [()] * len(times)
 
-    def size(self, rows: pa.RecordBatch) -> int:
-        return int(rows.nbytes)
+        numbers, encode = range(first, first + len(times)), partial(self._encoded, rows, times, format)
+        return Rows(numbers, times, encode, series, lambda: int(rows.nbytes))
 
-    def encode(self, rows: pa.RecordBatch, answers: Answers, format: Format) -> Batch:
-        try:
-            return self._encoded(rows, answers, format)
-        except UnicodeDecodeError as error:  # a string of Spark may contain any bytes
-            raise InvalidInput(f"a string is not UTF-8: {error}", hint="Remove or correct it.") from None
-
-    def _encoded(self, rows: pa.RecordBatch, answers: Answers, format: Format) -> Batch:
-        times = self.times(rows)
-        for place, answer in answers.items():
-            times[place] = answer
-        refused = self._without_time(times)
-        columns: dict[str, Read] = {}
-        for name, reader in self._readers.items():
-            columns[name] = found = reader(_decoded(rows.column(name)))
-            for place, reason in found.refused.items():
-                refused.setdefault(place, f"column {shown(name)}: {reason}")
-        metadata = self._metadata_of(columns, rows.num_rows)
-        data, wrong, encode = self._content_of(rows, columns, format)
-        return encoded((times, metadata, data), wrong | refused, encode)
-
-    def _without_time(self, times: Sequence[int | str | None]) -> dict[int, str]:
-        """Return place → reason of rows without a reftime that Python has."""
-        if {*map(type, times)} <= {int} and (not times or (min(times) >= _EARLIEST and max(times) <= _LATEST)):  # type: ignore[type-var, operator]
-            return {}
+    def _encoded(self, rows: pa.RecordBatch, times: list[int | str], format: Format) -> Batch:
         refused: dict[int, str] = {}
-        for place, time in enumerate(times):
+        columns: dict[str, Read] = {}
+        with _text_errors():
+            for name, reader in self._readers.items():
+                columns[name] = found = reader(_decoded(rows.column(name)))
+                for place, reason in found.refused.items():
+                    refused.setdefault(place, f"column {shown(name)}: {reason}")
+            data, wrong, encode = self._content_of(rows, columns, format)
+        return encoded((times, self._metadata_of(columns, len(times)), data), wrong | refused, encode)
+
+    def _times_of(self, rows: pa.RecordBatch) -> list[int | str]:
+        """Return the moment of each row, or why it has none that Python has."""
+        times = self._moments(_decoded(rows.column(self._time)))
+        if {*map(type, times)} <= {int} and (not times or (min(times) >= _EARLIEST and max(times) <= _LATEST)):  # type: ignore[type-var, operator]
+            return times  # type: ignore[return-value]  # none is None
+        found: list[int | str] = []
+        for time in times:
             if isinstance(time, str):
-                refused[place] = f"column {shown(self._time)}: {of_reftime(time)}"
+                found.append(of_value(f"column {shown(self._time)}", time))
             elif time is None:
-                refused[place] = f"{self._time} is NULL"
-            elif why := _outside(time):
-                refused[place] = f"{self._time} is {why}"
-        return refused
+                found.append(f"{self._time} is NULL")
+            else:
+                why = _outside(time)
+                found.append(f"{self._time} is {why}" if why else time)
+        return found
 
     def _metadata_of(self, columns: Mapping[str, Read], count: int) -> list[dict[str, Any]]:
         """Return the metadata of rows; equal ones share a mapping."""
@@ -383,6 +375,14 @@ class TableToData:
             return lambda array: read(_without_nanoseconds(array), methodcaller("isoformat"))
         convert = plain(value, name)
         return lambda array: read(array.cast(value, safe=False), convert)
+
+
+@contextlib.contextmanager
+def _text_errors() -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError as error:  # a string of Spark may contain any bytes
+        raise InvalidInput(f"a string is not UTF-8: {error}", hint="Remove or correct it.") from None
 
 
 def _normal(kind: pa.DataType) -> pa.DataType:

@@ -11,7 +11,7 @@ import shlex
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, starmap
+from itertools import chain
 from typing import Any
 
 from ondisk.config import DatasetConfig
@@ -21,8 +21,8 @@ from ondisk.table_options import BLANKS, COMMA, POINT, REFTIME, TableOptions
 from ondisk.tables import csv_reader
 from ondisk.tables.columns import check_names, no_column, roles_of
 from ondisk.tables.csv_reader import CsvRecords, InUtf8, Lines
-from ondisk.tables.table_input import Answers, decided, encoded, joined, numbered
-from ondisk.tables.times import Times, Zone, of_reftime, readers
+from ondisk.tables.table_input import Rows, batches_of, encoded
+from ondisk.tables.times import Times, Zone, of_value, readers
 from ondisk.tables.values import Cells, ContentColumn, Doubt, Metadata, Refused, number_or_text, signs_of, use_signs
 
 _DELETE_FIRST = "after you have deleted the data that were stored without it"
@@ -34,19 +34,13 @@ NAME_THEM = "Pass the names of the columns as header (--header NAME,NAME)."
 def parse(
     stream: Readable, config: DatasetConfig, format: Format, options: TableOptions, batch_size: int
 ) -> Iterator[Batch]:
-    """Return the rows of a CSV file as data, in batches of at most `batch_size` data or `BATCH_BYTES`.
+    """Yield the rows of a CSV file as data, in batches of at most `batch_size` data or `BATCH_BYTES`.
 
     Raises InvalidInput if the file has no header, or one that does not fit; and the errors of `csv_reader.read`.
     """
     if format.raw:
         problem = f"rows of tables cannot be stored as {format.name}, whose data are bytes"
         raise InvalidInput(problem, hint='Use a dataset with format = "seg" or "jsonl".')
-    return joined(_parsed(stream, config, format, options, batch_size), batch_size)
-
-
-def _parsed(
-    stream: Readable, config: DatasetConfig, format: Format, options: TableOptions, batch_size: int
-) -> Iterator[Batch]:
     pieces = records_of(stream, options, in_columns=True)
     if (begin := next(pieces, None)) is None:
         return
@@ -54,8 +48,9 @@ def _parsed(
     columns = Columns(names, config, format, options, begin)
     count = min(batch_size, columns.together)
     some = (part for each in chain([begin], pieces) for part in _cut(each, count))
-    yield from starmap(columns.encode, decided(some, columns, options))
-    yield Batch(notes=[*columns.notes()])
+    yield from batches_of(map(columns.read, some), options, "line", batch_size)
+    if notes := [*columns.notes()]:
+        yield Batch(notes=notes)
 
 
 def records_of(stream: Readable, options: TableOptions, *, in_columns: bool = False) -> Iterator[CsvRecords]:
@@ -114,7 +109,7 @@ class Columns:
         wanted = REFTIME if options.time is None else options.time
         if wanted not in names:
             raise no_column(wanted, names, _hint(wanted, names, options, following))
-        self._time = names.index(wanted)
+        self._time, self._label = names.index(wanted), f"column {shown(wanted)}"
         self._times, iso = readers(options)
         if not options.header and isinstance(self._times[wanted], int):
             raise InvalidInput(f"{IS_DATA}: {shown(wanted)} is a time", hint=NAME_THEM)
@@ -168,32 +163,28 @@ class Columns:
             return "; with decimal (--decimal) a comma, no number has a point"
         return f"; {use_signs(signs, self._cells)}, {_DELETE_FIRST}"
 
-    def times(self, records: CsvRecords) -> list[int | str | None]:
+    def read(self, records: CsvRecords) -> Rows:
         cells, misfits = self._cells_of(records)
-        times = map(self._times.__getitem__, cells[self._time])
-        return [None if place in misfits else time for place, time in enumerate(times)]
-
-    def series(self, records: CsvRecords) -> Iterable[tuple[str, ...]]:
-        cells, _ = self._cells_of(records)
-        return zip(*(cells[place] for place in self._series), strict=True) if self._series else [()] * len(cells[0])
-
-    def size(self, records: CsvRecords) -> int:
-        return sum(sum(map(len, cells)) for cells in records.columns or records.rows)
-
-    def encode(self, records: CsvRecords, answers: Answers) -> Batch:
-        cells, refused = self._cells_of(records)
         times: list[Any] = [*map(self._times.__getitem__, cells[self._time])]
-        for place, answer in answers.items():
-            times[place] = answer
-        metadata = self._metadata_of(cells, len(times))
-        if {*map(type, times)} - {int} or Refused in {*map(type, metadata)}:
-            for place, (time, found) in enumerate(zip(times, metadata, strict=True)):
-                if isinstance(time, str):
-                    refused.setdefault(place, f"column {shown(self._names[self._time])}: {of_reftime(time)}")
-                elif isinstance(found, Refused):
-                    refused.setdefault(place, found)
-        batch = encoded((times, metadata, *cells), refused, self._encoded)
-        return numbered(batch, records.lines, records.refused, "line")
+        if {*map(type, times)} - {int}:
+            times = [time if isinstance(time, int) else of_value(self._label, time) for time in times]
+        for place, why in misfits.items():
+            times[place] = why
+
+        def encode() -> Batch:
+            metadata = self._metadata_of(cells, len(times))
+            refused = dict[int, str]()
+            if Refused in {*map(type, metadata)}:
+                refused = {place: found for place, found in enumerate(metadata) if isinstance(found, Refused)}
+            return encoded((times, metadata, *cells), refused, self._encoded)
+
+        def series() -> Iterable[tuple[str, ...]]:
+            return zip(*(cells[place] for place in self._series), strict=True) if self._series else [()] * len(times)
+
+        def size() -> int:
+            return sum(sum(map(len, column)) for column in cells)
+
+        return Rows(records.lines, times, encode, series, size, records.refused)
 
     def _cells_of(self, records: CsvRecords) -> tuple[Sequence[Sequence[str]], dict[int, str]]:
         """Return the cells of each column, and place → reason of records with others; these have blank cells."""

@@ -7,8 +7,7 @@ read as the time is. All other keys stay as they are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import starmap
+from functools import partial
 from typing import Any
 
 from ondisk.config import DatasetConfig
@@ -21,8 +20,8 @@ from ondisk.formats.lines import read_lines
 from ondisk.json_shapes import from_json
 from ondisk.table_options import REFTIME, TableOptions
 from ondisk.tables.columns import names_of_series
-from ondisk.tables.table_input import Answers, decided, encoded, joined, numbered
-from ondisk.tables.times import of_reftime, of_value, readers, timestamp
+from ondisk.tables.table_input import Rows, batches_of, encoded
+from ondisk.tables.times import of_value, readers, timestamp
 
 _TOGETHER = 10_000  # lines
 _BOM = b"\xef\xbb\xbf"  # of a file, or of files that were joined
@@ -36,12 +35,11 @@ def parse(
 
     Raises InvalidInput if the stream is compressed, LimitExceeded if a line is longer than `max_datum_size`.
     """
-    objects = _Objects(config, format, options)
-    pieces = _pieces(stream, config, objects, batch_size)
-    return joined(starmap(objects.encode, decided(pieces, objects, options)), batch_size)
+    objects = Objects(config, format, options)
+    return batches_of(_rows(stream, config, objects, batch_size), options, "line", batch_size)
 
 
-def _pieces(stream: Readable, config: DatasetConfig, objects: _Objects, batch_size: int) -> Iterator[_Read]:
+def _rows(stream: Readable, config: DatasetConfig, objects: Objects, batch_size: int) -> Iterator[Rows]:
     number = 1
     for lines in read_lines(stream, min(batch_size, _TOGETHER), config.max_datum_size):
         if number == 1 and (error := foreign(b"\n".join(lines[:2])[:_HEAD])):
@@ -50,15 +48,7 @@ def _pieces(stream: Readable, config: DatasetConfig, objects: _Objects, batch_si
         number += len(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    numbers: list[int]  # those of their lines
-    times: list[int | str]  # the time of each, or why it has none, or is no object
-    contents: list[dict[str, Any]]  # all other keys
-    size: int  # of the lines, bytes
-
-
-class _Objects:
+class Objects:
     def __init__(self, config: DatasetConfig, format: JsonLines, options: TableOptions) -> None:
         options.refuse_those_of_csv("JSON lines")
         self._key = REFTIME if options.time is None else options.time
@@ -67,9 +57,9 @@ class _Objects:
         self._series = names_of_series(config)
         self._format = format
 
-    def read(self, lines: list[bytes], number: int) -> _Read:
+    def read(self, lines: list[bytes], number: int) -> Rows:
         """Return the objects in lines, and skip blank lines. `number`: of the first line in its file."""
-        read = _Read([], [], [], sum(map(len, lines)))
+        numbers, times, contents = list[int](), list[int | str](), list[dict[str, Any]]()
         for at, line in enumerate(lines, number):
             if not line.strip():
                 continue
@@ -79,33 +69,26 @@ class _Objects:
                 time = _of_key(self._key, self._times[_text(self._key, content.pop(self._key, None))])
             except InvalidInput as error:
                 time = error.message
-            read.numbers.append(at)
-            read.times.append(time)
-            read.contents.append(content)
-        return read
+            numbers.append(at)
+            times.append(time)
+            contents.append(content)
 
-    def times(self, read: _Read) -> list[int | str]:
-        return read.times
+        def series() -> Iterator[str]:
+            return (repr([content.get(name) for name in self._series]) for content in contents)
 
-    def series(self, read: _Read) -> Iterator[str]:
-        return (repr([content.get(name) for name in self._series]) for content in read.contents)
+        size = sum(map(len, lines))
+        return Rows(numbers, times, partial(self._encoded, times, contents), series, lambda: size)
 
-    def size(self, read: _Read) -> int:
-        return read.size
-
-    def encode(self, read: _Read, answers: Answers) -> Batch:
-        times = [answers.get(place, time) for place, time in enumerate(read.times)]
+    def _encoded(self, times: list[int | str], contents: list[dict[str, Any]]) -> Batch:
         refused, rows = dict[int, str](), list[tuple[dict[str, Any], dict[str, Any]]]()
-        for place, (time, whole) in enumerate(zip(times, read.contents, strict=True)):
+        for place, whole in enumerate(contents):
             try:
-                if isinstance(time, str):
-                    raise InvalidInput(of_reftime(time))
                 rows.append(self._divided(whole))
             except InvalidInput as error:
                 refused[place] = error.message
                 rows.append(({}, {}))
         columns = times, [declared for declared, _ in rows], [content for _, content in rows]
-        return numbered(encoded(columns, refused, self._format.encode_columns), read.numbers, {}, "line")
+        return encoded(columns, refused, self._format.encode_columns)
 
     def _divided(self, content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         declared: dict[str, Any] = {}

@@ -11,15 +11,15 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, pairwise, tee
 from pathlib import PurePath
-from typing import Any, BinaryIO, NamedTuple, TypeVar, Unpack
+from typing import Any, BinaryIO, NamedTuple, Unpack
 
 from ondisk.config import RESERVED_FIELDS, DatasetConfig, toml
 from ondisk.dataset.decompress import EXTENSIONS
-from ondisk.dataset.input_file import CSV, Begun, batches_of, is_csv, open_source, table_of
+from ondisk.dataset.input_file import CSV, Begun, Peeked, is_csv, open_source, table_of
 from ondisk.datum import FieldType, from_microseconds
 from ondisk.errors import InvalidInput, shown
 from ondisk.formats import Batch, find, is_built_in, recognised
@@ -27,10 +27,10 @@ from ondisk.formats.base import Readable
 from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
 from ondisk.table_options import BLANKS, INFER, POINT, REFTIME, TableArguments, TableOptions
-from ondisk.tables import csv_input
+from ondisk.tables import csv_input, json_input
 from ondisk.tables.columns import field_name
 from ondisk.tables.csv_reader import CsvRecords, InUtf8
-from ondisk.tables.table_input import decided, of_one_series
+from ondisk.tables.table_input import Rows, decide, decided, numbered
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import SIGNS, Cells, Signs, are_numbers, doubt, number_or_text
 
@@ -69,7 +69,6 @@ _ENOUGH = 10  # rows in which one value may not be a coincidence
 _MOST_FIELDS, _MOST_KEYS, _LONGEST = 12, 4, 64
 _TYPES = {bool: FieldType.BOOLEAN, int: FieldType.INTEGER, str: FieldType.TEXT}
 _BOOLEANS = {"true": True, "false": False}
-_Piece = TypeVar("_Piece")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,10 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    # a mapping for each, without the keys that have no value; None if it cannot be read
+    format: str  # the one that is proposed
+    options: TableOptions  # those that were given, and what the file shows besides the times
+    names: Sequence[str]  # of the columns
+    # a mapping for each row, without the keys that have no value; None if it cannot be read
     rows: list[dict[str, Any] | None]
     size: int  # bytes of the rows
     is_whole: bool  # the file has no more
@@ -129,19 +131,17 @@ def proposed(source: str | os.PathLike[str] | BinaryIO, **table: Unpack[TableArg
         format = recognised(begun.path.name, begun.head, "jsonl")
         name = PurePath(str(getattr(opened, "name", "-"))).name
         if format is not None and not is_built_in(format):
-            return _proposed_own(begun, name, options, format)
+            return _proposed(_read_own(begun, options, format), name)
         if format not in (None, "jsonl"):
             hint = f"Run `ondisk init --format {format} --step monthly --field NAME=TYPE`, then append the file."
             raise InvalidInput(f"it is a file of the format {format}, and not CSV or JSON lines", hint=hint)
-        return (_proposed_json if format else _proposed_csv)(begun.plain(), name, options)
+        return _proposed((_read_json if format else _read_csv)(begun.plain(), options), name)
 
 
-def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
-    stream = stream if options.encoding is None else InUtf8(stream, options.encoding)
-    head = stream.read(_CHUNK)
-    options = _begin(head, options)
-    pieces = _Pieces(chain([head] if head else [], iter(partial(stream.read, _CHUNK), b"")))
-    found, following, is_whole = _first(csv_input.records_of(pieces, options._replace(encoding=None)))
+def _read_csv(stream: Readable, options: TableOptions) -> _Sample:
+    peeked = Peeked(stream if options.encoding is None else InUtf8(stream, options.encoding), _CHUNK)
+    options = _begin(peeked.head, options)
+    found, following, is_whole = _first(csv_input.records_of(peeked, options._replace(encoding=None)))
     first = min([*found.lines[:1], *found.refused], default=0)
     if first in found.refused:
         problem = f"it is not CSV: line {first}: {found.refused[first]}"
@@ -159,11 +159,11 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
         later = {line: reason for line, reason in found.refused.items() if line > units}
         found = CsvRecords(found.rows[1:], found.lines[1:], later)
 
-    records = [found]
+    (records,) = tee(chain([found], following), 1)
 
     def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
         columns = csv_input.Columns(header, config, find(config.format)(config), options)
-        return dict(columns.encode(*next(decided(_kept_in(records, following), columns, options))).refused)
+        return _refused(map(columns.read, copy(records)), options)
 
     unread, table = dict(found.refused), dict[int, Sequence[str]]()
     for line, row in zip(found.lines, found.rows, strict=True):
@@ -188,10 +188,9 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
 
     rows = [read(table[line]) if line in table else None for line in sorted([*table, *unread])]
     size = sum(sum(map(len, row)) + len(row) for row in table.values())
-    sample = _Sample(rows, size, is_whole, refused)
     decimal = None if options.decimal is None and signs.decimal == POINT else signs.decimal
     options = options._replace(null=sorted(nulls), decimal=decimal, thousands=signs.thousands)
-    return _proposed(sample, names, name, options, "seg")
+    return _Sample("seg", options, names, rows, size, is_whole, refused)
 
 
 def _first(records: Iterator[CsvRecords]) -> tuple[CsvRecords, Iterator[CsvRecords], bool]:
@@ -234,18 +233,17 @@ def _check_readable(refused: Mapping[int, str], count: int) -> None:
         raise InvalidInput(f"{of} cannot be read, as line {line}: {refused[line]}", hint=hint)
 
 
-def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
+def _read_json(stream: Readable, options: TableOptions) -> _Sample:
     options.refuse_those_of_csv("JSON lines")
     config = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily"})
     following = read_lines(stream, SAMPLE + 1, config.max_datum_size)
     found = [*filter(bytes.strip, next(following, []))]
     lines, format = found[:SAMPLE], JsonLines(config)
-
-    pieces = [found]
+    (pieces,) = tee(chain([lines, found[SAMPLE:]], following), 1)
 
     def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
-        format, content = JsonLines(config), _Pieces(b"\n".join([*each, b""]) for each in _kept_in(pieces, following))
-        return dict(next(batches_of(config, format, content, format.name, PurePath(name), len(lines), options)).refused)
+        objects = json_input.Objects(config, JsonLines(config), options)
+        return _refused((objects.read(each, 1) for each in copy(pieces)), options)
 
     rows: list[dict[str, Any] | None] = []
     reason = ""
@@ -257,16 +255,21 @@ def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
             reason = reason or f": {error.message}"
     if not any(row is not None for row in rows):
         raise InvalidInput(f"the file has no rows to look at{reason}")
-    sample = _Sample(rows, sum(map(len, lines)), len(found) <= SAMPLE, refused)
-    return _proposed(sample, _names(rows), name, options, "jsonl")
+    return _Sample("jsonl", options, _names(rows), rows, sum(map(len, lines)), len(found) <= SAMPLE, refused)
+
+
+def _refused(tables: Iterator[Rows], options: TableOptions) -> dict[int, str]:
+    """Return which of the first rows of a table an append refuses; those that follow them decide about the last."""
+    first = next(decided(tables, options))
+    return dict(numbered(first.encode(), first, "line").refused)
 
 
 def _names(rows: Iterable[Mapping[str, Any] | None]) -> list[str]:
     return [*dict.fromkeys(key for row in rows if row is not None for key in row)]
 
 
-def _proposed_own(begun: Begun, name: str, options: TableOptions, format: str) -> str:
-    """Return the text of a `dataset.toml` for a file of a format of another package: its metadata may be fields."""
+def _read_own(begun: Begun, options: TableOptions, format: str) -> _Sample:
+    """Return data of a format of another package: their metadata may be fields."""
     if options.given:
         problem = f"a file of the format {format} is not a table, and has no {', '.join(options.given)}"
         raise InvalidInput(problem, hint="Omit it.")
@@ -279,28 +282,12 @@ def _proposed_own(begun: Begun, name: str, options: TableOptions, format: str) -
     for place, reftime, metadata in zip(batch.positions(), batch.reftimes, batch.metadata, strict=True):
         rows[place] = {REFTIME: from_microseconds(reftime).isoformat(), **metadata}
     is_whole = next(batches, None) is None
-    sample = _Sample(rows, sum(map(len, batch.payloads)), is_whole, lambda *_: refused)
-    return _proposed(sample, _names(rows), name, TableOptions(time=REFTIME), format)
+    size, options = sum(map(len, batch.payloads)), TableOptions(time=REFTIME)
+    return _Sample(format, options, _names(rows), rows, size, is_whole, lambda *_: refused)
 
 
-def _kept_in(read: list[_Piece], following: Iterator[_Piece]) -> Iterator[_Piece]:
-    """Yield pieces that were read, then following ones, which are added to them: the run at their end may go on."""
-    yield from read
-    for piece in following:
-        read.append(piece)
-        yield piece
-
-
-class _Pieces:
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-
-    def read(self, size: int, /) -> bytes:
-        return next(self._pieces, b"")
-
-
-def _proposed(sample: _Sample, names: Sequence[str], name: str, given: TableOptions, format: str) -> str:
-    """Return the text of a `dataset.toml` for rows.
+def _proposed(sample: _Sample, name: str) -> str:
+    """Return the text of a `dataset.toml` for the rows of a file with this name.
 
     What an append to the dataset would refuse is found out with the code of the append. Then it is proposed again
     without these rows.
@@ -312,7 +299,7 @@ def _proposed(sample: _Sample, names: Sequence[str], name: str, given: TableOpti
         used = {at: row for at, row in enumerate(sample.rows) if row is not None and at not in refused}
         if not used:
             raise InvalidInput(f"no row can be read: {next(iter(refused.values()))}")
-        found = _decided([*used.values()], names, name, given, format, sample.size)
+        found = _decided(sample, [*used.values()], name)
         config, options = DatasetConfig.from_mapping(found.shape), found.options
         refused = sample.refused(config, options._replace(tz="UTC") if options.tz == _ZONE else options)
         if not refused.keys() & used.keys():
@@ -324,11 +311,10 @@ def _proposed(sample: _Sample, names: Sequence[str], name: str, given: TableOpti
     return text
 
 
-def _decided(
-    rows: list[dict[str, Any]], names: Sequence[str], name: str, given: TableOptions, format: str, size: int
-) -> _Proposal:
-    options, found = _times(rows, names, given)
-    if given.time is None:
+def _decided(sample: _Sample, rows: list[dict[str, Any]], name: str) -> _Proposal:
+    names, format = sample.names, sample.format
+    options, found = _times(rows, names, sample.options)
+    if sample.options.time is None:
         _check_clock(rows, names, name, options, format)
     rows = [row for row, time in zip(rows, found, strict=True) if time is not None]
     times = [time for time in found if time is not None]
@@ -336,7 +322,7 @@ def _decided(
     keys, is_unique = _keys(times, columns, rows)
     repeated = [each for each in columns if each not in keys and _repeats(each, len(rows))]
     fields = [*keys, *repeated][:_MOST_FIELDS]  # those that identify a row first
-    step, each_day = _step(times, size)
+    step, each_day = _step(times, sample.size)
     shape = {
         "format": format,
         "step": step,
@@ -531,8 +517,9 @@ def _times(
             texts = ["" if value is None else str(value) for value in values]
             times = Times(format, zone)
             read = [times[text] for text in texts]
-            answers = of_one_series(read) if options.ambiguous == INFER else {}
-            found = [time if isinstance(time := answers.get(at, each), int) else None for at, each in enumerate(read)]
+            if options.ambiguous == INFER:
+                decide(read)
+            found = [time if isinstance(time, int) else None for time in read]
             if 2 * sum(time is not None for time in found) <= len(found):
                 continue
             tz = _ZONE if options.tz is None and _lacks_offset(texts, found, format) else options.tz

@@ -13,53 +13,61 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple
 
 from ondisk.formats.base import BATCH_BYTES, Batch
 from ondisk.table_options import INFER, TableOptions
-from ondisk.tables.times import Twice
+from ondisk.tables.times import Twice, of_reftime
 
 _MOST_ROWS = 100_000  # of a run
 
-Piece = TypeVar("Piece", contravariant=True)
-Answers: TypeAlias = dict[int, int | str]
-"""Place of a row whose time occurs twice → its moment, microseconds since 1970; or why it is refused."""
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a table. The place of a row is its number among them, from 0 on."""
+
+    numbers: Sequence[int]  # those of the rows in the table, or of their lines
+    times: list[int | str]  # the moment of each, microseconds since 1970; or why it is refused, perhaps a `Twice`
+    encode: Callable[[], Batch]  # returns their data, see `encoded`
+    series: Callable[[], Iterable[object]]  # returns to which series each row belongs, by something that can be a key
+    size: Callable[[], int]  # returns about how many bytes they have
+    unread: Mapping[int, str] = field(default_factory=dict)  # number of a row that is not among them → why
 
 
-class Timed(Protocol[Piece]):
-    """Reads pieces of a table, some rows each. The place of a row is its number in its piece, from 0 on."""
+def batches_of(tables: Iterable[Rows], options: TableOptions, word: str, batch_size: int) -> Iterator[Batch]:
+    """Yield the rows of a table as data, in batches of at most `batch_size` data or `BATCH_BYTES`.
 
-    def times(self, piece: Piece) -> Sequence[int | str | None]:
-        """Return the time of each row: its moment, or why it has none, perhaps a `Twice`; or None."""
-
-    def series(self, piece: Piece) -> Iterable[object]:
-        """Return to which series each row belongs, by something that can be a key."""
-
-    def size(self, piece: Piece) -> int:
-        """Return about how many bytes a piece has."""
+    The reason of a row that is refused begins with `word` and its number.
+    """
+    return _joined((numbered(rows.encode(), rows, word) for rows in decided(tables, options)), batch_size)
 
 
 def encoded(columns: Sequence[Sequence[Any]], refused: Mapping[int, str], encode: Callable[..., Batch]) -> Batch:
-    if not refused and columns[0]:
+    """Return rows in columns as data; those that are refused have their places. The first column has the times."""
+    times = columns[0]
+    if {*map(type, times)} - {int}:
+        without = {place: of_reftime(time) for place, time in enumerate(times) if isinstance(time, str)}
+        refused = {**refused, **without}
+    if not refused and times:
         return encode(*columns)
-    kept = [place for place in range(len(columns[0])) if place not in refused]
+    kept = [place for place in range(len(times)) if place not in refused]
     batch = encode(*([column[place] for place in kept] for column in columns)) if kept else Batch()
     batch.refused = sorted([*((kept[place], why) for place, why in batch.refused), *refused.items()])
     return batch
 
 
-def numbered(batch: Batch, numbers: Sequence[int], others: Mapping[int, str], word: str) -> Batch:
-    """Return a batch whose reasons name the rows by their numbers, and which also has others, refused before."""
-    if batch.refused or others:
-        refused = {**others, **{numbers[place]: why for place, why in batch.refused}}
-        places = {number: place for place, number in enumerate(sorted({*numbers, *others}))}
-        batch.refused = [(places[number], f"{word} {number}: {refused[number]}") for number in sorted(refused)]
+def numbered(batch: Batch, rows: Rows, word: str) -> Batch:
+    """Return the data of rows with those that were not read, and with reasons that name the rows by their numbers."""
+    if batch.refused or rows.unread:
+        refused = {**rows.unread, **{rows.numbers[place]: why for place, why in batch.refused}}
+        whole = enumerate(sorted([*rows.numbers, *rows.unread]))
+        batch.refused = [(place, f"{word} {number}: {refused[number]}") for place, number in whole if number in refused]
     return batch
 
 
-def joined(batches: Iterable[Batch], batch_size: int) -> Iterator[Batch]:
+def _joined(batches: Iterable[Batch], batch_size: int) -> Iterator[Batch]:
     whole, size = Batch(), 0
     for batch in batches:
         if len(whole) + len(batch) > batch_size:
@@ -70,12 +78,12 @@ def joined(batches: Iterable[Batch], batch_size: int) -> Iterator[Batch]:
         if len(whole) >= batch_size or size >= BATCH_BYTES:
             yield whole
             whole, size = Batch(), 0
-    if len(whole) or whole.notes:
+    if len(whole):
         yield whole
 
 
 class _Row(NamedTuple):
-    answers: Answers
+    times: list[int | str]  # those of the rows that it is among
     place: int
     series: object
     time: Twice
@@ -88,23 +96,22 @@ def switches(times: Sequence[int]) -> list[int]:
     return [place for place, (before, after) in enumerate(pairwise(times), 1) if after < before]
 
 
-def decided(pieces: Iterable[Piece], rows: Timed[Piece], options: TableOptions) -> Iterator[tuple[Piece, Answers]]:
-    """Yield the pieces of a table, each with what `INFER` decides about its times that occur twice.
+def decided(tables: Iterable[Rows], options: TableOptions) -> Iterator[Rows]:
+    """Yield rows, with what `INFER` decides about times that occur twice in place of these.
 
-    A piece is held back until the run at its end is complete.
+    Rows are held back until the run at their end is complete.
 
     Memory: the rows of a run, at most `_MOST_ROWS` or `BATCH_BYTES`, and two pieces.
     """
     if options.ambiguous != INFER:
-        yield from ((piece, {}) for piece in pieces)
+        yield from tables
         return
-    runs, held, size = _Runs(), list[tuple[Piece, Answers]](), 0
-    for piece in pieces:
-        answers = Answers()
-        held.append((piece, answers))
-        runs.read(rows.times(piece), partial(rows.series, piece), answers)
+    runs, held, size = _Runs(), list[Rows](), 0
+    for rows in tables:
+        held.append(rows)
+        runs.read(rows.times, rows.series)
         if runs.open:
-            size += rows.size(piece)
+            size += rows.size()
             runs.limit(size)
         if not runs.open or runs.is_long:
             yield from held
@@ -113,11 +120,11 @@ def decided(pieces: Iterable[Piece], rows: Timed[Piece], options: TableOptions) 
     yield from held
 
 
-def of_one_series(times: Sequence[int | str]) -> Answers:
-    runs, answers = _Runs(), Answers()
-    runs.read(times, lambda: [()] * len(times), answers)
+def decide(times: list[int | str]) -> None:
+    """Put what the order of the rows decides in place of times that occur twice; all rows are of one series."""
+    runs = _Runs()
+    runs.read(times, lambda: [()] * len(times))
     runs.end()
-    return answers
 
 
 class _Runs:
@@ -133,8 +140,8 @@ class _Runs:
         self.is_long = False
         self._before: int | None = None  # the moment of the row before the run
 
-    def read(self, times: Sequence[int | str | None], series: Callable[[], Iterable[object]], answers: Answers) -> None:
-        """Read the next rows, and put into `answers` what is decided about them, now or later."""
+    def read(self, times: list[int | str], series: Callable[[], Iterable[object]]) -> None:
+        """Read the next rows; what is decided about their times, now or later, takes the place of these."""
         if not self.open and Twice not in {*map(type, times)}:
             self._before = next((time for time in reversed(times) if isinstance(time, int)), self._before)
             return
@@ -142,7 +149,7 @@ class _Runs:
             if isinstance(time, Twice):
                 if self.open and not time.is_near(self.open[-1].time):
                     self.end(time.moments[0])
-                self.open.append(_Row(answers, place, key, time))
+                self.open.append(_Row(times, place, key, time))
             elif isinstance(time, int):
                 self.end(time)
                 self._before = time
@@ -179,9 +186,9 @@ class _Runs:
                 _refuse(some, f"the second hour can begin at {len(places) or 'none'} of the rows of this series")
                 continue
             for number, row in enumerate(some):
-                row.answers[row.place] = row.time.moments[number >= places[0]]
+                row.times[row.place] = row.time.moments[number >= places[0]]
 
 
 def _refuse(rows: Iterable[_Row], why: str) -> None:
     for row in rows:
-        row.answers[row.place] = f"{row.time}; the order of the rows does not tell which one is meant: {why}"
+        row.times[row.place] = f"{row.time}; the order of the rows does not tell which one is meant: {why}"

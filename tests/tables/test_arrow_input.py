@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import ondisk
 from ondisk.datum import FieldType
 from ondisk.errors import InvalidInput, LimitExceeded
-from ondisk.formats import Batch
 from ondisk.tables import arrow_input
 from ondisk.tables.index_to_arrow import TYPES
 
@@ -232,10 +231,13 @@ def test_a_small_table_does_not_become_a_large_one_in_memory(stations, monkeypat
 )
 def test_rows_that_become_large_are_read_a_few_at_a_time(stations, monkeypatch, columns):
     monkeypatch.setattr(arrow_input, "_DECODED", 10_000)
-    encoded = []
-    monkeypatch.setattr(
-        arrow_input.TableToData, "encode", lambda _, rows, *__: encoded.append(rows.num_rows) or Batch()
-    )
+    read, encoded = arrow_input.TableToData.read, []
+
+    def spy(self, rows, *rest):
+        encoded.append(rows.num_rows)
+        return read(self, rows, *rest)
+
+    monkeypatch.setattr(arrow_input.TableToData, "read", spy)
     stations.append_arrow(pa.table({"reftime": times(*[T] * 100), **columns}))
     assert (sum(encoded), max(encoded) < 11) == (100, True)
 

@@ -71,7 +71,7 @@ SCHEMA = pa.schema([("reftime", TIME), *KINDS.items(), ("on", pa.bool_()), ("dat
 
 
 def encoded(rows, format):
-    return TableToData(rows.schema, format.config, format, TableOptions()).encode(rows, {}, format)
+    return TableToData(rows.schema, format.config, format, TableOptions()).read(rows, format).encode()
 
 
 def as_data(row):

@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ondisk
+from ondisk.formats import Batch
 from ondisk.table_options import TableOptions
 from ondisk.tables import csv_reader, proposal
 from ondisk.tables import table_input as ambiguous
 from ondisk.tables.proposal import proposed
-from ondisk.tables.table_input import decided, of_one_series, switches
-from ondisk.tables.times import Times, Zone
+from ondisk.tables.table_input import Rows, decide, decided, switches
+from ondisk.tables.times import Times, Twice, Zone
 
 ROME = ZoneInfo("Europe/Rome")
 ZONES = {
@@ -44,24 +45,24 @@ class Read:
     def __init__(self, zone: str, fields: Sequence[str] = ("station",)) -> None:
         self.zone, self._fields, self._times = ZoneInfo(zone), fields, Times(None, Zone(zone))
 
-    def times(self, piece: list[Row | None]) -> list[int | str | None]:
-        return [None if row is None else self._times[local(row.moment, self.zone)] for row in piece]
+    def times(self, piece: Sequence[Row | None]) -> list[int | str]:
+        return ["" if row is None else self._times[local(row.moment, self.zone)] for row in piece]
 
-    def series(self, piece: list[Row | None]) -> list[object]:
-        return [row and row.station for row in piece] if self._fields else [()] * len(piece)
-
-    def size(self, piece: list[Row | None]) -> int:
-        return len(piece)
+    def rows(self, piece: Sequence[Row | None]) -> Rows:
+        series = [row and row.station for row in piece] if self._fields else [()] * len(piece)
+        return Rows(range(len(piece)), self.times(piece), Batch, lambda: series, lambda: len(piece))
 
     def decided(self, *pieces: Sequence[Row | None]) -> tuple[list[Row], list[int | str]]:
         """Return the rows whose time occurs twice, and what is decided about them."""
         rows, answers = list[Row](), list[int | str]()
-        for piece, found in decided(map(list, pieces), self, INFER):
-            twice = {at: row for at, (row, time) in enumerate(zip(piece, self.times(piece), strict=True))
-                     if row is not None and isinstance(time, str)}  # fmt: skip
-            assert found.keys() == twice.keys()
-            rows += twice.values()
-            answers += map(found.__getitem__, twice)
+        for piece, found in zip(pieces, decided(map(self.rows, pieces), INFER), strict=True):
+            for row, before, after in zip(piece, self.times(piece), found.times, strict=True):
+                is_twice = isinstance(before, Twice)
+                assert is_twice or before == after
+                assert not isinstance(after, Twice)
+                if row is not None and is_twice:
+                    rows.append(row)
+                    answers.append(after)
         return rows, answers
 
 
@@ -177,23 +178,24 @@ def test_the_hours_of_two_years_are_two_runs():
 @pytest.mark.parametrize("limit", ["_MOST_ROWS", "BATCH_BYTES"])
 def test_a_run_that_is_too_long_is_refused_and_not_held_and_the_next_one_is_decided(limit, monkeypatch):
     monkeypatch.setattr(ambiguous, limit, 5)
-    rows = minutes(-10, *range(0, 120, 10), 180)
+    night = minutes(-10, *range(0, 120, 10), 180)
     next_year = [Row(datetime(2027, 10, 31, hour, tzinfo=UTC)) for hour in (0, 1)]
-    given = [rows[:3], rows[3:6], rows[6:8], rows[8:10], rows[10:], [], next_year]
-    read: list[list[Row]] = []
-    found = []
-    for _, answers in decided((read.append(piece) or piece for piece in given), Read("Europe/Rome"), INFER):
-        found.append(answers)
+    given = [night[:3], night[3:6], night[6:8], night[8:10], night[10:], [], next_year]
+    reader, read, found = Read("Europe/Rome"), list[list[Row]](), list[list[int | str]]()
+    for rows in decided((reader.rows(read.append(piece) or piece) for piece in given), INFER):
+        found.append([after for before, after in zip(reader.times(given[len(found)]), rows.times, strict=True)
+                      if isinstance(before, Twice)])  # fmt: skip
         assert len(read) - len(found) <= 2
     assert [len(each) for each in found] == [2, 3, 2, 2, 3, 0, 2]
-    assert all("follow each other in this hour" in str(answer) for each in found[:-1] for answer in each.values())
-    assert [*found[-1].values()] == [micros(row.moment) for row in next_year]
+    assert all("follow each other in this hour" in str(answer) for each in found[:-1] for answer in each)
+    assert found[-1] == [micros(row.moment) for row in next_year]
 
 
 def test_a_table_of_one_series_is_decided_at_once():
     times = Times(None, Zone("Europe/Rome"))
     read = [times[local(row.moment)] for row in minutes(-60, 0, 60, 120)]
-    assert of_one_series(read) == {1: micros(SUMMER), 2: micros(WINTER)}
+    decide(read)
+    assert read[1:3] == [micros(SUMMER), micros(WINTER)]
 
 
 NIGHT = [Row(SUMMER + timedelta(minutes=at), station) for at in range(-60, 180, 10) for station in (1, 2)]
