@@ -392,7 +392,7 @@ def _csv(key: str, value: Any, source: Source) -> Mapping[str, Any]:
         return MappingProxyType({})
     from ondisk.table_options import TableOptions  # here, as most datasets have no [csv]
 
-    names, given, options = [*TableOptions._fields], dict[str, Any](), TableOptions()
+    names, given, options = [*TableOptions.__annotations__], dict[str, Any](), TableOptions()
     for name in value:
         if name not in names:
             if name in _READERS:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypedDict
 
 from ondisk.errors import InvalidInput, shown
-from ondisk.named_tuple import NamedTuple
 
 REFTIME = "reftime"
 AMBIGUOUS = (RAISE, INFER) = ("raise", "infer")
@@ -26,11 +26,23 @@ NULLS = frozenset({"NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "--",
 BLANKS = "blanks"
 """The delimiter of columns that are aligned with blanks or tabs."""
 _TABS = ("tab", "\\t")  # how a shell's user writes it
-_DELIMITERS = frozenset(",;|:!#$%&*/<=>?@^_`~ ") | {"\t"}
+_DELIMITERS = ",;|:!#$%&*/<=>?@^_`~ \t"
+_TEXTS = ("time", "time_format", "tz", "comment", "encoding")
+# Option → its values, what it must be, and a hint.
+_CHOICES = {
+    "delimiter": (
+        (BLANKS, *_DELIMITERS),
+        "the delimiter must be one character such as , or ; or a tab",
+        f"Write tab for a tab, {BLANKS} for columns that are aligned with blanks.",
+    ),
+    "ambiguous": (AMBIGUOUS, f"ambiguous must be {RAISE} or {INFER}", ""),
+    "decimal": (DECIMALS, "decimal must be a point or a comma", ""),
+    "thousands": (THOUSANDS, "thousands must be one of . , ' _ or a blank", "Write blank for a blank."),
+}
 
 
 class TableArguments(TypedDict, total=False):
-    """The options of an append that are about the rows of a table, as arguments; `_Values` explains them."""
+    """The options of an append that are about the rows of a table, as arguments; `TableOptions` explains them."""
 
     time: str | None
     time_format: str | None
@@ -46,8 +58,14 @@ class TableArguments(TypedDict, total=False):
     encoding: str | None
 
 
-class _Values(NamedTuple):
-    # `CSV`: for CSV only
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """The options of an append that are about the rows of a table. `CSV`: for CSV only.
+
+    Raises:
+        InvalidInput: an option is not valid.
+    """
+
     time: str | None = None  # the column, or the key of JSON lines, that becomes the reftime; None for `reftime`
     time_format: str | None = None  # as `datetime.strptime` takes it, or unix, unix-ms; None for ISO 8601
     # the zone of times without an offset: a name such as Europe/Rome, UTC, or an offset such as +01:00
@@ -66,62 +84,23 @@ class _Values(NamedTuple):
     comment: str | None = None  # with what lines begin that are to be ignored, such as #; None for none; CSV
     encoding: str | None = None  # how the text is encoded, as `codecs.lookup` knows it; None for UTF-8; CSV
 
-
-class TableOptions(_Values):
-    """The options of an append that are about the rows of a table.
-
-    Use `_replace` for a copy with other options, which are checked, too.
-
-    Raises:
-        InvalidInput: an option is not valid.
-    """
-
-    __slots__ = ()
-
-    if not TYPE_CHECKING:  # type checkers know the parameters from those of _Values
-
-        def __new__(cls, *args, **kwargs):
-            return cls._make(_Values(*args, **kwargs))
-
-    @classmethod
-    def _make(cls, iterable: Iterable[Any]) -> Self:  # type: ignore[override]  # mypy takes it for a generic one
-        given = _Values(*iterable)
-        for name in ("time", "time_format", "tz", "comment", "encoding"):
-            value = getattr(given, name)
+    def __post_init__(self) -> None:
+        for name in _TEXTS:
+            value = getattr(self, name)
             if not (value is None or (isinstance(value, str) and value)):
                 raise InvalidInput(f"{name} must be a text, not {shown(value)}")
-        options = super()._make(
-            given._replace(
-                null=_texts("null", given.null),
-                header=_texts("header", given.header),
-                delimiter="\t" if given.delimiter in _TABS else given.delimiter,
-                thousands=_ALIKE.get(str(given.thousands), given.thousands),
-            )
-        )
-        options._check()
-        return options
-
-    def _check(self) -> None:
-        if self.delimiter not in (None, BLANKS, *_DELIMITERS):
-            problem = f"the delimiter must be one character such as , or ; or a tab, not {shown(self.delimiter)}"
-            raise InvalidInput(problem, hint=f"Write tab for a tab, {BLANKS} for columns that are aligned with blanks.")
+        object.__setattr__(self, "null", _texts("null", self.null))
+        object.__setattr__(self, "header", _texts("header", self.header))
+        object.__setattr__(self, "delimiter", "\t" if self.delimiter in _TABS else self.delimiter)
+        object.__setattr__(self, "thousands", _ALIKE.get(str(self.thousands), self.thousands))
+        for name, (values, problem, hint) in _CHOICES.items():
+            if (value := getattr(self, name)) not in (None, *values):
+                raise InvalidInput(f"{problem}, not {shown(value)}", hint=hint)
         if self.skip_lines is not None and not (type(self.skip_lines) is int and self.skip_lines >= 0):
             raise InvalidInput(f"skip_lines must be a whole number of 0 or more, not {shown(self.skip_lines)}")
-        if self.encoding is not None:
-            try:
-                is_text = codecs.lookup(self.encoding)._is_text_encoding
-            except (LookupError, ValueError):
-                is_text = False
-            if not is_text:
-                problem = f"encoding {shown(self.encoding)} is not known"
-                raise InvalidInput(problem, hint="Write for example windows-1252 or utf-16.")
-        if self.ambiguous not in (None, *AMBIGUOUS):
-            raise InvalidInput(f"ambiguous must be {RAISE} or {INFER}, not {shown(self.ambiguous)}")
-        if self.decimal not in (None, *DECIMALS):
-            raise InvalidInput(f"decimal must be a point or a comma, not {shown(self.decimal)}")
-        if self.thousands not in (None, *THOUSANDS):
-            problem = f"thousands must be one of . , ' _ or a blank, not {shown(self.thousands)}"
-            raise InvalidInput(problem, hint="Write blank for a blank.")
+        if self.encoding is not None and not _is_encoding(self.encoding):
+            problem = f"encoding {shown(self.encoding)} is not known"
+            raise InvalidInput(problem, hint="Write for example windows-1252 or utf-16.")
         if self.thousands == (self.decimal or POINT):
             problem = f"decimal and thousands cannot both be {shown(self.thousands)}"
             raise InvalidInput(problem, hint="For numbers such as 1.013,25 pass decimal (--decimal ,), too.")
@@ -138,12 +117,19 @@ class TableOptions(_Values):
         A form of times belongs to its column: if only `time` is given, `time_format` is not that of the others.
         """
         replaced = {*self.given, *([] if self.time is None else ["time_format"])}
-        return self._replace(**{name: value for name, value in others.items() if name not in replaced})
+        return replace(self, **{name: value for name, value in others.items() if name not in replaced})
 
     @property
     def given(self) -> list[str]:
         """The names of the options that were given."""
-        return [name for name in self._fields if getattr(self, name) not in (None, ())]
+        return [each.name for each in fields(self) if getattr(self, each.name) not in (None, ())]
+
+
+def _is_encoding(name: str) -> bool:
+    try:
+        return codecs.lookup(name)._is_text_encoding
+    except (LookupError, ValueError):
+        return False
 
 
 def _texts(name: str, texts: Any) -> tuple[str, ...]:

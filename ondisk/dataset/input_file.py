@@ -7,6 +7,7 @@ import io
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO, Self
 
@@ -178,7 +179,7 @@ def batches_of(
     options = (options or TableOptions()).over(others)
     if format == CSV:
         if options.delimiter is None:
-            options = options._replace(delimiter=_DELIMITERS.get(path.suffix.lower()))
+            options = replace(options, delimiter=_DELIMITERS.get(path.suffix.lower()))
         return csv_input.parse(stream, config, chosen, options, batch_size)
     if isinstance(chosen, JsonLines):
         return json_input.parse(stream, config, chosen, options, batch_size)

@@ -12,7 +12,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise, tee
 from pathlib import PurePath
 from typing import Any, BinaryIO, NamedTuple, Unpack
@@ -141,7 +141,7 @@ def proposed(source: str | os.PathLike[str] | BinaryIO, **table: Unpack[TableArg
 def _read_csv(stream: Readable, options: TableOptions) -> _Sample:
     peeked = Peeked(stream if options.encoding is None else InUtf8(stream, options.encoding), _CHUNK)
     options = _begin(peeked.head, options)
-    found, following, is_whole = _first(csv_input.records_of(peeked, options._replace(encoding=None)))
+    found, following, is_whole = _first(csv_input.records_of(peeked, replace(options, encoding=None)))
     first = min([*found.lines[:1], *found.refused], default=0)
     if first in found.refused:
         problem = f"it is not CSV: line {first}: {found.refused[first]}"
@@ -155,7 +155,7 @@ def _read_csv(stream: Readable, options: TableOptions) -> _Sample:
         raise InvalidInput(csv_input.IS_DATA, hint=csv_input.NAME_THEM)
     csv_input.check_header(names, options)
     if not options.header and (units := csv_input.line_of_units(found, _has_values)) is not None:
-        options = options._replace(header=names, skip_lines=units)
+        options = replace(options, header=names, skip_lines=units)
         later = {line: reason for line, reason in found.refused.items() if line > units}
         found = CsvRecords(found.rows[1:], found.lines[1:], later)
 
@@ -189,7 +189,7 @@ def _read_csv(stream: Readable, options: TableOptions) -> _Sample:
     rows = [read(table[line]) if line in table else None for line in sorted([*table, *unread])]
     size = sum(sum(map(len, row)) + len(row) for row in table.values())
     decimal = None if options.decimal is None and signs.decimal == POINT else signs.decimal
-    options = options._replace(null=sorted(nulls), decimal=decimal, thousands=signs.thousands)
+    options = replace(options, null=sorted(nulls), decimal=decimal, thousands=signs.thousands)
     return _Sample("seg", options, names, rows, size, is_whole, refused)
 
 
@@ -301,7 +301,7 @@ def _proposed(sample: _Sample, name: str) -> str:
             raise InvalidInput(f"no row can be read: {next(iter(refused.values()))}")
         found = _decided(sample, [*used.values()], name)
         config, options = DatasetConfig.from_mapping(found.shape), found.options
-        refused = sample.refused(config, options._replace(tz="UTC") if options.tz == _ZONE else options)
+        refused = sample.refused(config, replace(options, tz="UTC") if options.tz == _ZONE else options)
         if not refused.keys() & used.keys():
             break
     if len(refused) == len(sample.rows):
@@ -416,7 +416,8 @@ def _append(name: str, options: TableOptions, format: str) -> str:
 
 def _kept(name: str, options: TableOptions) -> dict[str, Any]:
     """Return the options that an append needs which the name of the file does not say, without an unknown zone."""
-    kept = options._replace(
+    kept = replace(
+        options,
         time=None if options.time == REFTIME else options.time,
         tz=None if options.tz == _ZONE else options.tz,
         delimiter=None if options.delimiter == "\t" and ".tsv" in name else options.delimiter,
@@ -428,7 +429,7 @@ def _begin(head: bytes, options: TableOptions) -> TableOptions:
     """Return the options with what the first lines show: comments, lines before the names, and the delimiter."""
     lines = head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").splitlines()[:_BEGIN]
     if options.comment is None and lines and lines[0].startswith("#"):
-        options = options._replace(comment="#")
+        options = replace(options, comment="#")
     skipped = options.skip_lines or 0
     numbered = [
         (number, line)
@@ -446,8 +447,8 @@ def _begin(head: bytes, options: TableOptions) -> TableOptions:
     if options.skip_lines is None and not options.header and delimiter != BLANKS and last.count(delimiter):
         skipped = next(number for number, line in numbered if line.count(delimiter))
         if skipped > numbered[0][0]:
-            options = options._replace(skip_lines=skipped)
-    return options._replace(delimiter=None if delimiter == "," else delimiter)
+            options = replace(options, skip_lines=skipped)
+    return replace(options, delimiter=None if delimiter == "," else delimiter)
 
 
 def _signs(columns: Iterable[Sequence[str]], options: TableOptions) -> Signs:
@@ -523,7 +524,7 @@ def _times(
             if 2 * sum(time is not None for time in found) <= len(found):
                 continue
             tz = _ZONE if options.tz is None and _lacks_offset(texts, found, format) else options.tz
-            return options._replace(time=name, time_format=format, tz=tz), found
+            return replace(options, time=name, time_format=format, tz=tz), found
     hint = "Name the column with --time, and how its times are written with --time-format."
     raise InvalidInput(f"no column of {', '.join(map(shown, wanted[:20]))} has times that are recognised", hint=hint)
 
