@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from operator import methodcaller
@@ -35,7 +34,6 @@ from ondisk.json_shapes import format_time
 from ondisk.table_options import REFTIME, TableOptions
 from ondisk.tables.arrow_values import (
     EXACT,
-    ArrowToData,
     Read,
     converted,
     distinct,
@@ -45,6 +43,7 @@ from ondisk.tables.arrow_values import (
     parts_of,
     plain,
     read,
+    to_data,
 )
 from ondisk.tables.columns import DATA, check_names, no_column, roles_of
 from ondisk.tables.index_to_arrow import TYPES
@@ -72,17 +71,6 @@ _BYTES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table in a file: its schema, and its rows, which can be read once."""
-
-    schema: pa.Schema
-    rows: Iterator[pa.RecordBatch]
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return self.rows
-
-
 def opened(source: object) -> pa.RecordBatchReader:
     """Return the table that an object is; raise InvalidInput if it is not a table."""
     hint = "Pass a table of pyarrow, polars, pandas or DuckDB, or the path of a file of Parquet or Arrow."
@@ -107,7 +95,7 @@ def errors_of(name: str) -> Iterator[None]:
         raise InvalidInput(f"{name} cannot be read: {reason}", hint="Is it whole? Write it again.") from error
 
 
-def of_file(file: Any) -> Table:
+def of_file(file: Any) -> pa.RecordBatchReader:
     """Return the table in a file that can seek; raise InvalidInput if it is none, LimitExceeded if it is too large."""
     file.seek(0)
     head = file.read(8)
@@ -117,17 +105,17 @@ def of_file(file: Any) -> Table:
             return _parquet(file)
         if head.startswith(b"ARROW1"):
             found = pa.ipc.open_file(file)
-            return Table(found.schema, (found.get_batch(number) for number in range(found.num_record_batches)))
+            batches = (found.get_batch(number) for number in range(found.num_record_batches))
+            return pa.RecordBatchReader.from_batches(found.schema, batches)
         if head.startswith(b"\xff\xff\xff\xff"):
-            reader = pa.ipc.open_stream(file)
-            return Table(reader.schema, iter(reader))
+            return pa.ipc.open_stream(file)
     if head.startswith(b"FEA1"):
         hint = "Write it again with version=2, or as Parquet."
         raise InvalidInput("the file is of Feather, version 1, which is not read", hint=hint)
     raise InvalidInput("it is not a file of Parquet or Arrow", hint="Choose another --format, or none.")
 
 
-def _parquet(file: Any) -> Table:
+def _parquet(file: Any) -> pa.RecordBatchReader:
     import pyarrow.parquet as pq  # here, as it takes as long as all of pyarrow
 
     limits = {"thrift_string_size_limit": _TEXTS, "thrift_container_size_limit": _PARTS}
@@ -139,7 +127,7 @@ def _parquet(file: Any) -> Table:
     if shared:  # rows may share texts: read these only once
         file.seek(0)
         found = pq.ParquetFile(file, pre_buffer=False, read_dictionary=shared, **limits)
-    return Table(found.schema_arrow, found.iter_batches(batch_size=count))
+    return pa.RecordBatchReader.from_batches(found.schema_arrow, found.iter_batches(batch_size=count))
 
 
 def _checked(metadata: Any) -> dict[str, tuple[float, int]]:
@@ -161,7 +149,7 @@ def _checked(metadata: Any) -> dict[str, tuple[float, int]]:
 
 
 def batches(
-    reader: pa.RecordBatchReader | Table,
+    reader: pa.RecordBatchReader,
     config: DatasetConfig,
     format: Format,
     options: TableOptions,
@@ -263,7 +251,7 @@ class TableToData:
             self._readers[name] = self._value(name, kinds[name])
         self._content = roles.content
         self._kind = None if whole is None else _normal(kinds[whole])
-        self._whole = None if whole is None else ArrowToData(self._kind, is_raw=format.raw)
+        self._convert = None if whole is None else to_data(self._kind, is_raw=format.raw)
         self._series = roles.series(config)
         self._metadata = [*roles.fields.items(), *((name.removeprefix(METADATA), name) for name in undeclared)]
 
@@ -325,17 +313,18 @@ class TableToData:
         self, rows: pa.RecordBatch, columns: Mapping[str, Read], format: Format
     ) -> tuple[Sequence[Any], dict[int, str], Callable[..., Batch]]:
         """Return the content of rows, row → reason of those that have a wrong one, and what encodes it."""
-        parts, whole = [(key, columns[name]) for key, name in self._content.items()], None
-        if self._whole is not None:
+        parts, missing = [(key, columns[name]) for key, name in self._content.items()], []
+        if self._kind is not None:
             whole = _decoded(rows.column(DATA)).cast(self._kind, safe=False)
-            parts = parts_of(whole) if self._whole.keys else []
+            if not types.is_struct(self._kind) or not self._kind.num_fields:
+                return *converted(whole, self._convert), format.encode_columns
+            parts, missing = parts_of(whole), pc.indices_nonzero(whole.is_null()).to_pylist()
         if parts and isinstance(format, JsonLines) and format.takes_members([key for key, _ in parts]):
             return *members(parts, rows.num_rows, format.config.max_depth - 1), format.encode_members
-        if self._whole is not None:
-            return *self._whole.read(whole), format.encode_columns
-        if parts:
-            return *mappings(parts), format.encode_columns
-        return [None] * rows.num_rows, {}, format.encode_columns
+        data, refused = mappings(parts) if parts else ([None] * rows.num_rows, {})
+        for place in missing:
+            data[place] = None
+        return data, refused, format.encode_columns
 
     def _moments_of(self, name: str, kind: pa.DataType, moment_of: Callable[[str], int | str]) -> _Moments:
         """Return a function that reads the times of a column. `moment_of`: reads the moment of a text."""

@@ -206,33 +206,20 @@ def _is_real(integer: int) -> bool:
     return -EXACT <= integer <= EXACT or (-(2**63) <= integer < 2**63 and int(float(integer)) == integer)
 
 
-class ArrowToData:
-    """Turns a column of Arrow into data of a dataset: the reverse of `DataToArrow`. `is_raw`: the data are to be bytes.
+def to_data(kind: pa.DataType, *, is_raw: bool) -> Convert | None:
+    """Return what turns values of a column of Arrow into data of a dataset, the reverse of `DataToArrow`.
 
-    The type binary holds the data; string holds JSON, or text if the data of the format are bytes; a struct or a map
-    becomes a mapping without the keys that are NULL.
+    The type binary holds the data; string holds JSON, or text if the data of the format are bytes (`is_raw`); a struct
+    or a map becomes a mapping without the keys that are NULL.
     """
-
-    def __init__(self, kind: pa.DataType, *, is_raw: bool) -> None:
-        self._convert: Convert | None = None
-        self.keys: list[str] | None = None
-        if types.is_string(kind):
-            self._convert = str.encode if is_raw else _from_json
-        elif (types.is_struct(kind) or types.is_map(kind)) and not is_raw:
-            self._convert = plain(kind, "data")
-            self.keys = kind.names if types.is_struct(kind) else None
-        elif not types.is_binary(kind) and not types.is_null(kind):
-            hint = "Write it as binary, or as a string." if is_raw else "Write it as a struct, or as a string of JSON."
-            raise InvalidInput(f"the column data cannot be {kind}", hint=hint)
-
-    def read(self, column: pa.Array) -> tuple[list[Any], dict[int, str]]:
-        if not self.keys:
-            return converted(column, self._convert)
-        data, refused = mappings(parts_of(column))
-        if column.null_count:
-            is_valid = column.is_valid().to_pylist()
-            data = [each if is_there else None for each, is_there in zip(data, is_valid, strict=True)]
-        return data, refused
+    if types.is_string(kind):
+        return str.encode if is_raw else _from_json
+    if (types.is_struct(kind) or types.is_map(kind)) and not is_raw:
+        return plain(kind, DATA)
+    if not types.is_binary(kind) and not types.is_null(kind):
+        hint = "Write it as binary, or as a string." if is_raw else "Write it as a struct, or as a string of JSON."
+        raise InvalidInput(f"the column {DATA} cannot be {kind}", hint=hint)
+    return None
 
 
 def parts_of(column: pa.Array) -> list[tuple[str, Read]]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ondisk.errors import InvalidInput
-from ondisk.tables.arrow_values import ArrowToData, DataToArrow, ValuesToArrow, sampled
+from ondisk.tables.arrow_values import DataToArrow, ValuesToArrow, converted, sampled, to_data
 
 TIME = pa.timestamp("us", "UTC")
 
@@ -137,8 +137,8 @@ def test_other_types_are_refused(kind):
 def test_what_was_read_is_written_back():
     values = [{"a": b"\xff", "b": [1.5, {"c": None}]}, b"bytes", {}]
     column = DataToArrow(pa.string()).make(values)
-    assert ArrowToData(pa.string(), is_raw=False).read(column) == (values, {})
-    assert ArrowToData(pa.string(), is_raw=True).read(pa.array(["é", None])) == (["é".encode(), None], {})
+    assert converted(column, to_data(pa.string(), is_raw=False)) == (values, {})
+    assert converted(pa.array(["é", None]), to_data(pa.string(), is_raw=True)) == (["é".encode(), None], {})
 
 
 @pytest.mark.parametrize(
