@@ -16,7 +16,7 @@ many rows share, are found before memory is allocated for them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from operator import methodcaller
@@ -257,12 +257,10 @@ class TableToData:
 
     def read(self, rows: pa.RecordBatch, format: Format, first: int = 1) -> Rows:
         """Return rows, to be data of a format. `first`: the number of the first one in its table."""
-        with _text_errors():
-            times = self._times_of(rows)
+        times = self._times_of(rows)
 
-        def series() -> Iterable[tuple[Any, ...]]:
-            columns = [converted(_decoded(rows.column(name)), None)[0] for name in self._series]
-            return zip(*columns, strict=True) if columns else [()] * len(times)
+        def series() -> list[list[Any]]:
+            return [converted(_decoded(rows.column(name)), None)[0] for name in self._series]
 
         numbers, encode = range(first, first + len(times)), partial(self._encoded, rows, times, format)
         return Rows(numbers, times, encode, series, lambda: int(rows.nbytes))
@@ -270,12 +268,11 @@ class TableToData:
     def _encoded(self, rows: pa.RecordBatch, times: list[int | str], format: Format) -> Batch:
         refused: dict[int, str] = {}
         columns: dict[str, Read] = {}
-        with _text_errors():
-            for name, reader in self._readers.items():
-                columns[name] = found = reader(_decoded(rows.column(name)))
-                for place, reason in found.refused.items():
-                    refused.setdefault(place, f"column {shown(name)}: {reason}")
-            data, wrong, encode = self._content_of(rows, columns, format)
+        for name, reader in self._readers.items():
+            columns[name] = found = reader(_decoded(rows.column(name)))
+            for place, reason in found.refused.items():
+                refused.setdefault(place, f"column {shown(name)}: {reason}")
+        data, wrong, encode = self._content_of(rows, columns, format)
         return encoded((times, self._metadata_of(columns, len(times)), data), wrong | refused, encode)
 
     def _times_of(self, rows: pa.RecordBatch) -> list[int | str]:
@@ -330,7 +327,7 @@ class TableToData:
         """Return a function that reads the times of a column. `moment_of`: reads the moment of a text."""
         value = _normal(kind)
         if types.is_string(value):
-            return lambda array: [text if text is None else moment_of(text) for text in array.to_pylist()]
+            return lambda array: [text if text is None else moment_of(text) for text in converted(array, None)[0]]
         if types.is_null(value):
             return lambda array: [None] * len(array)
         if not types.is_timestamp(value) and not types.is_date(value):
@@ -364,14 +361,6 @@ class TableToData:
             return lambda array: read(_without_nanoseconds(array), methodcaller("isoformat"))
         convert = plain(value, name)
         return lambda array: read(array.cast(value, safe=False), convert)
-
-
-@contextlib.contextmanager
-def _text_errors() -> Iterator[None]:
-    try:
-        yield
-    except UnicodeDecodeError as error:  # a string of Spark may contain any bytes
-        raise InvalidInput(f"a string is not UTF-8: {error}", hint="Remove or correct it.") from None
 
 
 def _normal(kind: pa.DataType) -> pa.DataType:

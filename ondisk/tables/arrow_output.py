@@ -306,14 +306,7 @@ def to_pandas(reader: pa.RecordBatchReader) -> Any:
 def write(reader: pa.RecordBatchReader, path: str | os.PathLike[str], form: Form, *, overwrite: bool = False) -> int:
     """Write a table to a file, and return its number of rows. Errors and durability are those of `output_file`."""
     with output_file(path, overwrite=overwrite) as file:
-        position = 0
-
-        def take(content: memoryview) -> None:
-            nonlocal position
-            file.write(position, content)
-            position += len(content)
-
-        return sum((_parquet if form == "parquet" else _arrow)(reader, _Sink(take)))
+        return sum((_parquet if form == "parquet" else _arrow)(reader, _Sink(file.write)))
 
 
 def parquet(reader: pa.RecordBatchReader) -> Iterator[bytes]:
@@ -322,7 +315,7 @@ def parquet(reader: pa.RecordBatchReader) -> Iterator[bytes]:
     Memory: one group of rows.
     """
     held: list[bytes] = []
-    for _ in _parquet(reader, _Sink(lambda content: held.append(bytes(content)))):
+    for _ in _parquet(reader, _Sink(lambda _, content: held.append(bytes(content)))):
         yield from held
         held.clear()
     yield from held
@@ -373,15 +366,15 @@ def _groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
 
 
 class _Sink(io.RawIOBase):
-    """A file that pyarrow writes to. `take`: is called with each piece of the file."""
+    """A file that pyarrow writes to. `take`: is called with each piece of the file, and its position before that."""
 
-    def __init__(self, take: Callable[[memoryview], object]) -> None:
+    def __init__(self, take: Callable[[int, memoryview], object]) -> None:
         self._take = take
         self._position = 0
 
     def write(self, content: Any) -> int:
         view = memoryview(content).cast("B")
-        self._take(view)
+        self._take(self._position, view)
         self._position += len(view)
         return len(view)
 

@@ -131,75 +131,72 @@ def _json(value: Any) -> bytes:
 
 def _converter(kind: pa.DataType, name: str) -> Convert:
     """Return a function that turns values of a datum into values of a type; None stays None."""
-    is_mapping = types.is_struct(kind) or types.is_map(kind)
-    convert = _of_mapping(kind, name) if is_mapping else _of_value(kind, name)
-    return lambda value: None if value is None else convert(value)
+    is_right, convert = _rules(kind, name)
+
+    def converted(value: Any) -> Any:
+        if value is None:
+            return None
+        if not is_right(value):
+            raise InvalidInput(f"{name} is {value!r:.60}, not {kind}", hint=_other_type(name))
+        return convert(value)
+
+    return converted
 
 
-def _of_mapping(kind: pa.DataType, name: str) -> Convert:
+def _rules(kind: pa.DataType, name: str) -> tuple[Callable[[Any], bool], Convert]:
+    """Return which values of a datum are of a type, and what turns these into values of Arrow."""
     if types.is_struct(kind):
         inner = {each.name: _converter(each.type, f"{name}.{each.name}") for each in kind}
-
-        def struct(value: Any) -> Any:
-            _check(isinstance(value, Mapping), value, kind, name)
-            return {key: convert(value.get(key)) for key, convert in inner.items()}
-
-        return struct
-    if not types.is_string(kind.key_type):
-        raise InvalidInput(f"{name}: the keys of a map must be string, not {kind.key_type}")
-    of_value = _converter(kind.item_type, f"{name}.value")
-
-    def pairs(value: Any) -> Any:
-        _check(isinstance(value, Mapping), value, kind, name)
-        return [(key, of_value(each)) for key, each in value.items()]
-
-    return pairs
-
-
-def _of_value(kind: pa.DataType, name: str) -> Convert:
+        return _is_mapping, lambda value: {key: convert(value.get(key)) for key, convert in inner.items()}
+    if types.is_map(kind):
+        _check_keys(kind, name)
+        of_value = _converter(kind.item_type, f"{name}.value")
+        return _is_mapping, lambda value: [(key, of_value(each)) for key, each in value.items()]
     if types.is_list(kind) or types.is_large_list(kind):
         of_item = _converter(kind.value_type, f"{name}[]")
-
-        def array(value: Any) -> Any:
-            _check(isinstance(value, list), value, kind, name)
-            return list(map(of_item, value))
-
-        return array
+        return lambda value: isinstance(value, list), lambda value: [*map(of_item, value)]
     if types.is_integer(kind):
         bits = kind.bit_width
         least, most = (0, 2**bits) if types.is_unsigned_integer(kind) else (-(2 ** (bits - 1)), 2 ** (bits - 1))
-        return lambda value: _check(type(value) is int and least <= value < most, value, kind, name)
+        return lambda value: type(value) is int and least <= value < most, _same
     if types.is_float32(kind) or types.is_float64(kind):
-        return lambda value: _real(_check(type(value) in (int, float), value, kind, name), kind, name)
+        return lambda value: type(value) in (int, float), lambda value: _real(value, kind, name)
     if types.is_string(kind) or types.is_large_string(kind):
-        return lambda value: value if isinstance(value, str) and is_unicode(value) else _json(value).decode()
+        return lambda value: True, _text
     if types.is_boolean(kind):
-        return lambda value: _check(type(value) is bool, value, kind, name)
+        return lambda value: type(value) is bool, _same
     if types.is_binary(kind) or types.is_large_binary(kind):
-        return lambda value: _check(type(value) is bytes, value, kind, name)
+        return lambda value: type(value) is bytes, _same
     if kind == _TIME:
-        return lambda value: _time(_check(isinstance(value, str | datetime), value, kind, name))
+        return lambda value: isinstance(value, str | datetime), _time
     raise InvalidInput(f"{name} cannot be {kind}", hint="Use string, which holds JSON.")
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _check_keys(kind: pa.DataType, name: str) -> None:
+    if not types.is_string(kind.key_type):
+        raise InvalidInput(f"{name}: the keys of a map must be string, not {kind.key_type}")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) and is_unicode(value) else _json(value).decode()
 
 
 def _time(value: str | datetime) -> int:
     return parse_time(value) if isinstance(value, str) else microseconds(value)
 
 
-def _check(is_right: bool, value: Any, kind: pa.DataType, name: str) -> Any:
-    if not is_right:
-        raise InvalidInput(f"{name} is {value!r:.60}, not {kind}", hint=_other_type(name))
-    return value
-
-
-def _other_type(name: str) -> str:
-    return f"Use another type for {name} in the schema; string takes any value, as JSON."
-
-
 def _real(number: float, kind: pa.DataType, name: str) -> float:
     if type(number) is int and not _is_real(number):
         raise InvalidInput(f"{name} is {number!r:.60}, which a {kind} would round", hint=_other_type(name))
     return float(number)
+
+
+def _other_type(name: str) -> str:
+    return f"Use another type for {name} in the schema; string takes any value, as JSON."
 
 
 def _is_real(integer: int) -> bool:
@@ -275,8 +272,8 @@ def converted(array: pa.Array, convert: Convert | None) -> tuple[list[Any], dict
     """Return the values of a column, None for those that cannot be converted, and position → reason of these."""
     try:
         values = array.to_pylist()
-    except UnicodeDecodeError:
-        raise
+    except UnicodeDecodeError as error:  # a string of Spark may contain any bytes
+        raise InvalidInput(f"a string is not UTF-8: {error}", hint="Remove or correct it.") from None
     except (OverflowError, ValueError):  # one of them is no value of Python, such as a time outside its years
         values, refused = _one_by_one(array)
     else:
@@ -323,8 +320,7 @@ def plain(kind: pa.DataType, name: str) -> Convert | None:
         inner = {each.name: plain(each.type, f"{name}.{each.name}") or _same for each in kind}
         return lambda value: {key: inner[key](each) for key, each in value.items() if each is not None}
     if types.is_map(kind):
-        if not types.is_string(kind.key_type):
-            raise InvalidInput(f"{name}: the keys of a map must be string, not {kind.key_type}")
+        _check_keys(kind, name)
         of_value = plain(kind.item_type, f"{name}.value") or _same
         return lambda value: {key: of_value(each) for key, each in value if each is not None}
     if types.is_list(kind):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -178,13 +178,11 @@ class Columns:
                 refused = {place: found for place, found in enumerate(metadata) if isinstance(found, Refused)}
             return encoded((times, metadata, *cells), refused, self._encoded)
 
-        def series() -> Iterable[tuple[str, ...]]:
-            return zip(*(cells[place] for place in self._series), strict=True) if self._series else [()] * len(times)
-
         def size() -> int:
             return sum(sum(map(len, column)) for column in cells)
 
-        return Rows(records.lines, times, encode, series, size, records.refused)
+        series = [cells[place] for place in self._series]
+        return Rows(records.lines, times, encode, lambda: series, size, records.refused)
 
     def _cells_of(self, records: CsvRecords) -> tuple[Sequence[Sequence[str]], dict[int, str]]:
         """Return the cells of each column, and place → reason of records with others; these have blank cells."""

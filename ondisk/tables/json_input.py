@@ -73,8 +73,8 @@ class Objects:
             times.append(time)
             contents.append(content)
 
-        def series() -> Iterator[str]:
-            return (repr([content.get(name) for name in self._series]) for content in contents)
+        def series() -> list[list[str]]:
+            return [[repr(content.get(name)) for content in contents] for name in self._series]
 
         size = sum(map(len, lines))
         return Rows(numbers, times, partial(self._encoded, times, contents), series, lambda: size)

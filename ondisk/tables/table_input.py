@@ -31,7 +31,7 @@ class Rows:
     numbers: Sequence[int]  # those of the rows in the table, or of their lines
     times: list[int | str]  # the moment of each, microseconds since 1970; or why it is refused, perhaps a `Twice`
     encode: Callable[[], Batch]  # returns their data, see `encoded`
-    series: Callable[[], Iterable[object]]  # returns to which series each row belongs, by something that can be a key
+    series: Callable[[], Sequence[Sequence[object]]]  # returns the columns that say to which series each row belongs
     size: Callable[[], int]  # returns about how many bytes they have
     unread: Mapping[int, str] = field(default_factory=dict)  # number of a row that is not among them → why
 
@@ -123,7 +123,7 @@ def decided(tables: Iterable[Rows], options: TableOptions) -> Iterator[Rows]:
 def decide(times: list[int | str]) -> None:
     """Put what the order of the rows decides in place of times that occur twice; all rows are of one series."""
     runs = _Runs()
-    runs.read(times, lambda: [()] * len(times))
+    runs.read(times, list)
     runs.end()
 
 
@@ -140,12 +140,14 @@ class _Runs:
         self.is_long = False
         self._before: int | None = None  # the moment of the row before the run
 
-    def read(self, times: list[int | str], series: Callable[[], Iterable[object]]) -> None:
+    def read(self, times: list[int | str], series: Callable[[], Sequence[Sequence[object]]]) -> None:
         """Read the next rows; what is decided about their times, now or later, takes the place of these."""
         if not self.open and Twice not in {*map(type, times)}:
             self._before = next((time for time in reversed(times) if isinstance(time, int)), self._before)
             return
-        for place, (time, key) in enumerate(zip(times, series(), strict=True)):
+        columns = series()
+        keys = zip(*columns, strict=True) if columns else [()] * len(times)
+        for place, (time, key) in enumerate(zip(times, keys, strict=True)):
             if isinstance(time, Twice):
                 if self.open and not time.is_near(self.open[-1].time):
                     self.end(time.moments[0])

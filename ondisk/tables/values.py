@@ -278,12 +278,10 @@ class Metadata(dict[tuple[str, ...], Mapping[str, Any] | Refused]):
 
 def use_signs(signs: Sequence[Signs], cells: Cells) -> str:
     """Return what to pass so that numbers with other signs are read."""
-    meant = [_use(each, cells) for each in signs[:1]]
+    first, *rest = signs
     # 1,234 may have a decimal comma or a thousand.
-    meant += [
-        _use(each, cells) for each in signs[1:] if signs[0].thousands is None and each.decimal != signs[0].decimal
-    ][:1]
-    return ", ".join(meant)
+    others = [each for each in rest if first.thousands is None and each.decimal != first.decimal]
+    return ", ".join(_use(each, cells) for each in [first, *others[:1]])
 
 
 def _use(signs: Signs, cells: Cells) -> str:

@@ -50,7 +50,7 @@ class Read:
 
     def rows(self, piece: Sequence[Row | None]) -> Rows:
         series = [row and row.station for row in piece] if self._fields else [()] * len(piece)
-        return Rows(range(len(piece)), self.times(piece), Batch, lambda: series, lambda: len(piece))
+        return Rows(range(len(piece)), self.times(piece), Batch, lambda: [series], lambda: len(piece))
 
     def decided(self, *pieces: Sequence[Row | None]) -> tuple[list[Row], list[int | str]]:
         """Return the rows whose time occurs twice, and what is decided about them."""
