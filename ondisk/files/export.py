@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import time_text
@@ -63,24 +63,18 @@ _SYNCED = 64 * 1024 * 1024  # bytes of files that are synced while the next ones
 _NO_NAME = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)  # what some filesystems say of names that others take
 
 
-class Links:
+class Links(contextlib.ExitStack):
     """Links the files of data, in one thread and a `with` block; raises InvalidInput if they have none."""
 
     def __init__(self, dataset: Dataset | Merged) -> None:
+        super().__init__()
         self._path = dataset.path if isinstance(dataset, Dataset) else None
         configs = {str(dataset.path): dataset.config} if isinstance(dataset, Dataset) else dataset.configs
         for path, config in configs.items():
             if not is_dir(config.format):
                 message = f"the data of {path} cannot be linked: {config.format} stores many of them in one file"
                 raise InvalidInput(message, hint=_COPY)
-        self._open = contextlib.ExitStack()
-        self._datasets: dict[Path, Directory] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._open.close()
+        self._datasets = Kept[Path, Directory](lambda path: self.enter_context(Directory.open(path)))
 
     def add(self, datum: Datum, folder: Directory, name: str, staged: str) -> None:
         """Link the file of a datum to a name in a folder, if the file has the datum's bytes.
@@ -103,7 +97,7 @@ class Links:
     def _link(self, datum: Datum, place: str, folder: Directory, staged: str) -> bool:
         """Link the file of a datum, if it is in the directory `place` of its dataset; return whether it is."""
         assert datum.location is not None
-        dataset = self._dataset(datum)
+        dataset = self._datasets[self._path or Path(datum.dataset or "")]
         file = f"{place}/{file_name(datum.location.segment, datum.location.offset)}"
         folder.discard(staged)
         try:
@@ -126,13 +120,6 @@ class Links:
             raise
         found_file, size = folder.open_to_read(staged), len(datum.data)
         return found_file.size() == size and found_file.read(0, size) == datum.data
-
-    def _dataset(self, datum: Datum) -> Directory:
-        path = self._path or Path(datum.dataset or "")
-        found = self._datasets.get(path)
-        if found is None:
-            found = self._datasets[path] = self._open.enter_context(Directory.open(path))
-        return found
 
 
 @dataclass(slots=True)
