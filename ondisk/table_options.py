@@ -36,7 +36,7 @@ _CHOICES = {
         f"Write tab for a tab, {BLANKS} for columns that are aligned with blanks.",
     ),
     "ambiguous": (AMBIGUOUS, f"ambiguous must be {RAISE} or {INFER}", ""),
-    "decimal": (DECIMALS, "decimal must be a point or a comma", ""),
+    "decimal": (DECIMALS, "decimal must be a point or a comma: . or ,", ""),
     "thousands": (THOUSANDS, "thousands must be one of . , ' _ or a blank", "Write blank for a blank."),
 }
 

@@ -28,7 +28,7 @@ from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
 from ondisk.table_options import BLANKS, INFER, POINT, REFTIME, TableArguments, TableOptions
 from ondisk.tables import csv_input, json_input
-from ondisk.tables.columns import field_name
+from ondisk.tables.columns import field_name, no_column
 from ondisk.tables.csv_reader import CsvRecords, InUtf8
 from ondisk.tables.table_input import Rows, decide, decided, numbered
 from ondisk.tables.times import Times, Zone
@@ -510,6 +510,8 @@ def _times(
 ) -> tuple[TableOptions, list[int | None]]:
     """Return the options with the column of the time and its format, and the time of each row, if it has one."""
     zone = Zone("UTC" if options.tz is None else options.tz)
+    if options.time is not None and options.time not in names:
+        raise no_column(options.time, names, "Pass the name of the column with the time as --time.")
     wanted = names if options.time is None else [options.time]
     by_name = sorted(wanted, key=lambda name: _TIME_NAMES.index(name.lower()) if name.lower() in _TIME_NAMES else 99)
     for name in by_name:

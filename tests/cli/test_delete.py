@@ -35,3 +35,10 @@ def test_an_invalid_match_deletes_nothing(run, weather, yes):
     assert run("delete", weather, "station: 5", *yes).code == 4
     assert run("delete", weather, *yes).code == 2
     assert run("summary", weather, "--json").json["count"] == 3
+
+
+def test_a_dry_run_on_a_replica_is_refused_as_the_deletion_is(run, weather):
+    assert run("replicate", weather, "replica", "--create").code == 0
+    one, other = (run("delete", "replica", "", *yes) for yes in ([], ["--yes"]))
+    assert (one.code, one.err) == (other.code, other.err)
+    assert one.code == 30

@@ -182,3 +182,21 @@ def test_a_folder_is_no_file_to_propose_for(run):
     assert done.code == 2
     assert "photos is a folder" in done.err
     assert "ondisk init PATH --format blob --step daily" in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("g.csv", "when,t\n2026-11-20 06:00,3\n"), ("g.jsonl", '{"when": 1, "t": 3}\n')]
+)
+def test_a_proposal_names_the_columns_if_that_of_the_time_does_not_exist(run, name, text):
+    Path(name).write_text(text)
+    done = run("init", "new", "--from", name, "--time", "whn")
+    assert done.code == 2
+    assert "there is no column 'whn'; the columns are 'when', 't'" in done.err
+
+
+def test_a_proposal_for_a_dataset_that_exists_is_refused_as_the_real_run_is(run):
+    Path("g.csv").write_text("when,t\n2026-11-20 06:00,3\n")
+    assert run("init", "new", "--format", "vm2", "--step", "daily").code == 0
+    one, other = (run("init", "new", "--from", "g.csv", "--tz", "UTC", *yes) for yes in ([], ["--yes"]))
+    assert (one.code, one.err) == (other.code, other.err)
+    assert one.code == 21
