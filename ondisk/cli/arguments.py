@@ -89,7 +89,7 @@ def add_fields(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--index", metavar="A,B", type=names, help="fields with an index of their own")
 
 
-def add_table(parser: argparse.ArgumentParser, default: str) -> None:
+def add_table(parser: argparse.ArgumentParser, default: str = "reftime") -> None:
     """Add the options for the rows of tables. `default`: what is taken for `--time` without it, for its help."""
     parser.add_argument(
         "--time",

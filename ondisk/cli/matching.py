@@ -23,7 +23,6 @@ from ondisk.cli.arguments import (
 from ondisk.cli.dataset import open_dataset, open_to_read
 from ondisk.cli.mistaken import check_numbers, note_columns, note_mistakes, noting
 from ondisk.cli.streams import Output, complain, complain_of_input, printable, values_of, write_stdout
-from ondisk.dataset.layout import check_takes_data
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,
@@ -324,6 +323,8 @@ def run_delete(arguments: argparse.Namespace, output: Output) -> int:
             output.show([{"deleted": count}], [f"{counted(count, 'datum')} deleted"])
             remains = bool(dataset.quarantine.kept)
         else:
+            from ondisk.dataset.layout import check_takes_data
+
             check_takes_data(dataset.path, dataset.config)  # as the deletion does
             found = dataset.summary(arguments.match, fields=[])
             count = found.count
