@@ -65,7 +65,8 @@ Segments: TypeAlias = Literal["concat", "dir"]
 UnknownSegments: TypeAlias = Literal["keep", "delete"]
 
 _DEFAULT_FORMAT = "seg"
-_READ_SIZE = 128 * 1024 * 1024  # bytes of a datum that is stored, or more if `max_datum_size` is, and its default
+_READ_SIZE = 128 * 1024 * 1024
+"""The default of `max_datum_size`, in bytes. Stored data of this length are read also if that is less."""
 
 
 class ConfigDict(TypedDict, total=False):

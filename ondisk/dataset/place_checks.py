@@ -39,7 +39,7 @@ def away_in(snapshot: Snapshot) -> Iterator[Place]:
 
 
 def unknown_in(snapshot: Snapshot) -> Iterator[Place]:
-    """Yield the places that count data of which the index knows no segment, since it was lost: away, or back."""
+    """Yield the places with data that the index does not know: it was lost while they were away. They may be back."""
     directory = snapshot.index.directory
     known = {*segment_rows.places(snapshot)}
     for name in sorted(named(directory) - known):
@@ -70,7 +70,7 @@ def check_complete(access: Access, snapshot: Snapshot) -> None:
     """Raise NeedsCheck if the index may not know all data: it was lost, perhaps while a place was away."""
     access.check_trusted()
     for found in unknown_in(snapshot):
-        raise NeedsCheck(_unknown(access.directory, found), hint=missing(access.directory, found).hint)
+        raise NeedsCheck(_unknown(access.directory, found), hint=_hint_of_unknown(access.directory, found))
 
 
 def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> list[str]:
@@ -151,6 +151,11 @@ def doubts(snapshot: Snapshot, *, offline: bool) -> Iterator[str]:
     for found in away_in(snapshot):
         if offline and found.is_offline:
             yield f"{path}: {found.name} is offline; its data were left out"
+
+
+def _hint_of_unknown(directory: Directory, found: Place) -> str:
+    fix = f"{command('fix', directory.path, '--yes')} then reads its data."
+    return " ".join(filter(None, (missing(directory, found).hint, found.why_away and fix)))
 
 
 def _unknown(directory: Directory, found: Place) -> str:

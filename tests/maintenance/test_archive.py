@@ -30,6 +30,7 @@ from ondisk.errors import (
 from ondisk.index import INDEX
 from ondisk.index.connections import Connections
 from ondisk.index.snapshot import Mark
+from ondisk.maintenance import repack as repack_module
 from ondisk.maintenance.archive import planned
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
@@ -404,6 +405,27 @@ def test_repack_archives_by_age(make):
         again = dataset.repack()
     assert not again.segments
     assert again.ok == 3
+
+
+def test_files_that_could_not_be_put_in_order_after_their_move_are_by_the_next_repack(make, monkeypatch):
+    dataset = make(archive_age=10)
+    with clock((T + 12 * DAY).timestamp()):
+        dataset.repack()
+        dataset.append(some(dataset, [4], [9]))
+        before, real = content(dataset), repack_module.repacked
+
+        def fails(inspection, name, *rest):
+            if name.startswith(LAST):
+                raise StorageError("no")
+            return real(inspection, name, *rest)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(repack_module, "repacked", fails)
+            assert [each.action for each in dataset.repack()] == ["archive"]
+        assert content(dataset) == before
+        dataset.repack()
+        assert {each.state for each in dataset.check()} == {State.OK}
+        assert content(dataset) == before
 
 
 def test_what_is_too_old_is_deleted_from_the_archive_also_by_an_age_that_is_set_later(make):
@@ -807,8 +829,9 @@ def test_who_needs_all_data_waits_for_what_an_index_has_lost_while_it_was_away(m
             assert found.segment == ".archive/tape"
             assert "16 data, which the index does not know" in found.reasons[0]
         for act in (again.changes, partial(again.backup, tmp_path / "backup", create=True)):
-            with pytest.raises(NeedsCheck, match=r"the 16 data in \.archive/tape/ are not in the index"):
+            with pytest.raises(NeedsCheck, match=r"the 16 data in \.archive/tape/ are not in the index") as caught:
                 act()
+            assert caught.value.hint.endswith("--yes` then reads its data.")
         with ondisk.merged([again.path]) as merged, pytest.raises(ArchiveOffline if offline else SegmentMissing):
             [*merged.query("reftime: =2026-11-20")]
         with suppress(FileNotFoundError):
