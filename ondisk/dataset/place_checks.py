@@ -34,19 +34,32 @@ def away_in(snapshot: Snapshot) -> Iterator[Place]:
         found = place(directory, name)
         # A folder of second copies has no identity of its own, and is no place: nothing is away if it goes.
         is_place = directory.stat(outside(name)) is not None or segment_rows.extent_of(snapshot, name)[0] > 0
-        if found.why_away is not None and is_place:
+        if found.why_away is not None and is_place and not _is_of_newer_state(snapshot, name):
             yield found
 
 
 def unknown_in(snapshot: Snapshot) -> Iterator[Place]:
     """Yield the places with data that the index does not know: it was lost while they were away. They may be back."""
     directory = snapshot.index.directory
-    known = {*segment_rows.places(snapshot)}
-    for name in sorted(named(directory) - known):
-        found = place(directory, name)
-        is_back = found.is_ours and _is_trusted(directory) and has_files(directory, name.rstrip("/"))
-        if (found.why_away is not None or is_back) and found.identity is not None and found.identity.count:
+    for name in sorted(named(directory) - {*segment_rows.places(snapshot)}):
+        found = _place_with_data(directory, name)
+        # Looked at again, as a move may have emptied it before the newest state: that changes its identity first.
+        if found and not _is_of_newer_state(snapshot, name) and found == _place_with_data(directory, name):
             yield found
+
+
+def _is_of_newer_state(snapshot: Snapshot, name: str) -> bool:
+    """Return whether a place has got its first segments, or lost its last, since a snapshot: the folder shows that."""
+    with snapshot.index.snapshot() as newest:
+        return bool(segment_rows.in_place(newest, name)) != bool(segment_rows.in_place(snapshot, name))
+
+
+def _place_with_data(directory: Directory, name: str) -> Place | None:
+    """Return a place if it has data, as its identity says, and is away, or has files of an index that is trusted."""
+    found = place(directory, name)
+    is_back = found.is_ours and _is_trusted(directory) and has_files(directory, name.rstrip("/"))
+    is_found = (found.why_away is not None or is_back) and found.identity is not None and found.identity.count
+    return found if is_found else None
 
 
 def _is_trusted(directory: Directory) -> bool:

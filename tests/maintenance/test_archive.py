@@ -15,6 +15,7 @@ from kit.crashes import Killed, killed_at, killed_in
 from worlds import access_to, change_config, clock, connections, content, datum, lose_index, renew_index, rot, same, sql
 
 import ondisk
+from ondisk.dataset import place_checks
 from ondisk.errors import (
     AlreadyExists,
     ArchiveOffline,
@@ -27,7 +28,7 @@ from ondisk.errors import (
     StateError,
     StorageError,
 )
-from ondisk.index import INDEX
+from ondisk.index import INDEX, segment_rows
 from ondisk.index.connections import Connections
 from ondisk.index.snapshot import Mark
 from ondisk.maintenance import repack as repack_module
@@ -35,6 +36,7 @@ from ondisk.maintenance.archive import planned
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
 from ondisk.segments import generations
+from ondisk.step import ALWAYS
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -728,6 +730,31 @@ def test_an_archive_is_renamed_in_one_commit_and_a_running_query_goes_on(make):
     dataset.unarchive(f".archive/2026/{segment(dataset)}")
     assert content(dataset) == before
     check_sound(dataset)
+
+
+def test_a_query_whose_state_is_older_than_a_move_misses_no_place(make):
+    dataset = make()
+    for move in (partial(dataset.archive, segment(dataset)), partial(dataset.rename_archive, "last", "2026")):
+        with access_to(dataset.path) as access, access.current().index.snapshot() as before:
+            assert segment_rows.count_of(before, before.segment_named(segment(dataset, 1)))
+            move()
+            assert place_checks.check_there(before, ALWAYS, complete=True) == []
+            assert [*place_checks.doubts(before, offline=True)] == []
+
+
+def test_a_place_that_was_emptied_while_a_query_looked_is_not_missed(make, monkeypatch):
+    dataset = make()
+    with access_to(dataset.path) as access, access.current().index.snapshot() as before:
+        assert [*segment_rows.places(before)] == []
+        dataset.archive(segment(dataset))
+        newest = access.current().index.snapshot
+
+        def emptied():
+            dataset.unarchive(f"{LAST}/{segment(dataset)}")
+            return newest()
+
+        monkeypatch.setattr(before.index, "snapshot", emptied)
+        assert place_checks.check_there(before, ALWAYS, complete=True) == []
 
 
 @pytest.mark.check
