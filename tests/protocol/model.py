@@ -42,6 +42,7 @@ from protocol.state import (
 from protocol.writer import Writer
 
 _DONE = 10
+_MISSING = 7
 _PLAN_DONE = 8
 _SHOWING = {"append", "repack", "archive", "unarchive", "rename"}
 """The jobs that never hide the name of a whole segment."""
@@ -101,7 +102,7 @@ class Protocol:
         if ARCHIVE in rows:
             disk = disk.make_folder(ARCHIVE).sync(above(ARCHIVE)[0])
         has_others = self._is_unmounted  # other segments than this one are in the archive
-        mark = Mark(1, 1) if self._is_other_disk and (ARCHIVE in rows or has_others) else Mark()
+        mark = Mark(1, 1, has_data=True) if self._is_other_disk and (ARCHIVE in rows or has_others) else Mark()
         index = Index(frozenset(rows.items()), max(1, len(rows)))
         return State(
             disk,
@@ -238,7 +239,9 @@ class Protocol:
 
     def _read(self, state: State, reader: Reader) -> Reader:
         if reader.at == 0:
-            return self._following(Reader(0, state.index), 0)
+            return Reader(_MISSING, state.index)
+        if reader.at >= _MISSING:
+            return self._missing(state, reader)
         which, look = divmod(reader.at - 1, 3)
         place = PLACES[which]
         row = reader.snapshot.row(place)
@@ -259,6 +262,19 @@ class Protocol:
         if is_other or is_gone or not self._obeys("start again"):
             return self._failed(state, place, row)
         return reader._replace(at=reader.at - look, is_other=False)
+
+    def _missing(self, state: State, reader: Reader) -> Reader:
+        """Look whether the archive has data that the snapshot does not know; fail if the index has lost them."""
+        is_newest = reader.at == _MISSING + 1
+        is_known = (state.index if is_newest else reader.snapshot).row(ARCHIVE) is not None
+        if is_known or not (is_newest or (state.mark.has_data and state.file((ARCHIVE, 0)) is not None)):
+            return self._following(reader, 0)
+        rules = ("newest", "still there")[reader.at - _MISSING :]
+        if rules and self._obeys(rules[0]):
+            return reader._replace(at=reader.at + 1)
+        if not state.is_disturbed:
+            raise Violation("a reader misses data of the archive, which the index has not lost")
+        return Reader(_DONE)
 
     def _following(self, reader: Reader, which: int) -> Reader:
         """Let a reader look in the next folder from which its answer has data."""

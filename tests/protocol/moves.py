@@ -68,9 +68,9 @@ class Moves(Operations):
             write = ("create", target, number, new.stamp, *sorted(data))
         elif self._is_folder or self._is_other_disk:
             write = ("copy", inode, row.length, target, number)
-        marks = self._marks(state, target)
+        marks = self._marks(state, target, has_data=True)
         if self._obeys("mark left"):
-            marks += self._marks(state, source)
+            marks += self._marks(state, source, has_data=False)
         finish: tuple[Step, ...] = (
             *self._switch(source, target, row, new),
             ("complete", target),
@@ -124,15 +124,16 @@ class Moves(Operations):
         file = state.disk.file(inode)
         return self._create(state, place, number, file.stamp, *file.data[:length])
 
-    def _marks(self, state: State, place: str) -> tuple[Step, ...]:
+    def _marks(self, state: State, place: str, *, has_data: bool) -> tuple[Step, ...]:
         if place != ARCHIVE or not self._is_other_disk:
             return ()
-        number = max(state.mark) + 1
-        marks: tuple[Step, ...] = (("mark", "inside", number), ("mark", "beside", number))
+        number = max(state.mark.inside, state.mark.beside) + 1
+        marks: tuple[Step, ...] = (("mark", "inside", number), ("mark", "beside", number, has_data))
         return marks if self._obeys("inside first") else marks[::-1]
 
-    def _mark(self, state: State, where: str, number: int) -> State:
-        return state._replace(mark=state.mark._replace(**{where: number}))
+    def _mark(self, state: State, where: str, number: int, *has_data: bool) -> State:
+        mark = state.mark._replace(**{where: number})
+        return state._replace(mark=mark._replace(has_data=has_data[0]) if has_data else mark)
 
     def _finish(self, state: State, place: str, moved_from: Source | None = None) -> State:
         """Remove the source of a move to a place.

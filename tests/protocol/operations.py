@@ -259,7 +259,7 @@ class Operations:
         """Return whether another disk than the archive's is at its folder, or none."""
         if place != ARCHIVE or not self._is_other_disk or not self._obeys("identity"):
             return False
-        inside, beside = state.mark
+        inside, beside, _ = state.mark
         is_known = state.row(place) is not None or (beside > 0 and self._obeys("beside"))
         return is_known and (inside == 0 or (inside < beside and self._obeys("older place")))
 

@@ -141,7 +141,8 @@ class Reader(NamedTuple):
     """A query.
 
     Attributes:
-        at: 0 before it began, then the looks for the file, three in each folder: 1 to 3 in the first; 10 when done.
+        at: 0 before it began, then 7 to 9 while it looks whether the archive has data that the snapshot does not know,
+            then the looks for the file, three in each folder: 1 to 3 in the first; 10 when done.
         snapshot: of the index.
         is_other: one of the looks found a file that is not the generation.
         is_detached: the index was exchanged since, so no writer sees that it reads the older one.
@@ -201,10 +202,12 @@ class Mark(NamedTuple):
     Attributes:
         inside: in `.place`, which is on the archive's disk; 0 if that is absent.
         beside: in `.archive/last.place`, which is on the dataset's disk.
+        has_data: that says that the archive has data.
     """
 
     inside: int = 0
     beside: int = 0
+    has_data: bool = False
 
 
 class State(NamedTuple):

@@ -197,6 +197,8 @@ NEEDED: dict[str, Case] = {
     "look again": (("drop",), {}),
     "start again": (("drop",), {}),
     "verify": (("repack",), {"accidents": ("over",)}),
+    "newest": (("archive",), {"is_other_disk": True}),
+    "still there": (("archive", "unarchive"), {"is_other_disk": True, "crashes": 0}),
     "rows first": (("repack",), {"keeps": True, "readers": 0}),
     "bytes first": (("drop", "expire"), {"keeps": True, "readers": 0}),
     "numbers": (("drop", "append", "drop_unkept"), {"keeps": True, "readers": 0}),

@@ -147,7 +147,7 @@ class Writer(Moves):
         )
         commit = self._with_kept(place, row, ("commit", ((place, new),)))
         if self._obeys("mark rewritten"):
-            commit = (*self._marks(state, place), *commit)
+            commit = (*self._marks(state, place, has_data=True), *commit)
         if self._is_folder:  # a directory cannot replace another one
             return state.then(
                 ("unlink", place, number),
@@ -261,7 +261,7 @@ class Writer(Moves):
         if changes == ((place, row),) and self._is_described(state, place):
             return state
         sync: tuple[Step, ...] = (("sync_file", place, 0, "sync taken over"), ("sync", place))
-        marks = self._marks(state, place) if self._obeys("mark read") else ()
+        marks = self._marks(state, place, has_data=True) if self._obeys("mark read") else ()
         return state.then(("set_aside", place, new.generation), *sync, *marks, *commits)
 
     def _is_left_for_later(self, state: State, place: str) -> bool:
