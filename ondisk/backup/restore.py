@@ -67,7 +67,7 @@ class Restored:
         segments, size: how many segments were restored, and their bytes.
         count: how many data are in those that were restored whole.
         problems: the segments that were not restored whole: the backup has only a part of them, or a damaged copy.
-        offline: the archives that were away when the point was made: it has what earlier ones have of them.
+        offline: the places that were away when the point was made: it has what earlier ones have of them.
     """
 
     dataset: str
@@ -172,7 +172,7 @@ class _Restore:
         self._segments = self._count = self._size = 0
         self._together = False  # whether all files are synced at once, at last
         self._problems: list[Problem] = []
-        self._places: dict[str, tuple[int, int]] = {}  # of the archive → last generation and number of data
+        self._places: dict[str, tuple[int, int]] = {}  # name → last generation and number of data
 
     def run(self) -> Restored:
         for part in self._point.parts:  # that of the dataset is the last
@@ -339,7 +339,7 @@ class Listed:
         segments, size: how many segments it has, and the bytes of their copies.
         incomplete: how many of them it does not have whole, since they were damaged in the dataset.
         count: how many data are in the others.
-        offline: the archives that were away when the point was made: it has what earlier ones have of them.
+        offline: the places that were away when the point was made: it has what earlier ones have of them.
         damage: what is wrong with the point's own files: its list of segments, its index; and, if the copies were
             verified, each of them that is damaged or missing.
     """

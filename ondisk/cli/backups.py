@@ -57,7 +57,7 @@ def run_backup(arguments: argparse.Namespace, output: Output) -> int:
     lines = [f"{line}{counted(done.bytes, 'byte')}{removed}"]
     output.show([values | _problems_of(done) | {"removed": done.removed}], _told(done.problems, "kept", lines))
     for name in away:
-        complain("warning", f"the archive {name!r} is away: the backup has what earlier points have of it")
+        complain("warning", f"the folder {name!r} is away: the backup has what earlier points have of it")
     return EXIT_DATA_SKIPPED if done.problems or away else EXIT_DONE
 
 
@@ -110,7 +110,7 @@ def run_restore(arguments: argparse.Namespace, output: Output) -> int:
         fix = f"{command('fix', done.dataset, '--yes')} reads what this one has"
         complain("note", f"{points}; {fix}, and with --salvage SEGMENT keeps what is whole of a damaged one")
     for name in done.offline:
-        complain("warning", f"the archive {name!r} was away: the point has what earlier points have of it")
+        complain("warning", f"the folder {name!r} was away: the point has what earlier points have of it")
     return EXIT_DATA_SKIPPED if done.problems else EXIT_DONE
 
 
@@ -139,7 +139,7 @@ def _line(point: Listed, *, verified: bool) -> str:
 
     parts = [_amount(point)]
     parts += [f"{point.incomplete} not whole"] * (point.incomplete > 0)
-    parts += [f"{counted(len(point.offline), 'archive')} away"] * bool(point.offline)
+    parts += [f"{counted(len(point.offline), 'folder')} away"] * bool(point.offline)
     if point.damage:
         parts.append(f"{len(point.damage)} damaged")
     elif verified and not point.incomplete:

@@ -77,7 +77,7 @@ def add_query(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip-damaged", action="store_true", help="leave out data that cannot be read, and end with 8"
     )
-    parser.add_argument("--complete", action="store_true", help="fail if data in an offline archive match")
+    parser.add_argument("--complete", action="store_true", help="fail if data that match are offline")
     parser.add_argument("--fields", metavar="A,B", type=names, help="print only these metadata; tables have --columns")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object per line")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _MAY_PASS = (30, 31, 40, 50, 53, 60, 70)
 """The exit codes of errors that may be over when a follower asks again: of a lock, of storage that is not full, of a
-damaged answer, of a fix that runs, and of an archive that is away; not those of a token that is of no use any more."""
+damaged answer, of a fix that runs, and of a disk that is away; not those of a token that is of no use any more."""
 
 
 def add_replicate(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add_replicate(parser: argparse.ArgumentParser) -> None:
     ondisk replicate /data/weather /backup/weather --create
     ondisk replicate /data/weather /backup/weather
     ondisk replicate /data/weather /backup/weather --follow --interval 10s
-    ondisk replicate https://archive.example.org:8787/dataset/weather /backup/weather --server-token token
+    ondisk replicate https://data.example.org:8787/dataset/weather /backup/weather --server-token token
     ondisk replicate /data/weather /backup/weather --verify
     ondisk replicate /mnt/weather /backup/weather --bandwidth 5M --token-file weather.tokens
     """

@@ -278,7 +278,7 @@ def _merge(
     directory, format, both = access.directory, access.format(there.format), (there, segment)
     _keep_copies(directory, *both)
     for each in both:
-        keep_data_after(directory, each.name, each.end, format, verb="archive")
+        keep_data_after(directory, each.name, each.end, format, verb="move")
 
     def pieces() -> Iterator[list[Row]]:
         for piece in transaction.pieces_of(both, interval, _MERGED):
@@ -296,7 +296,7 @@ def _keep_copies(directory: Directory, *segments: Segment) -> None:
     """Link segments with second copies into quarantine: only data with rows are written or, of a folder, stay."""
     for each in segments:
         if each.copies is not Copies.NONE:
-            quarantine.link(directory, each.name, verb="archive", why=COPIES)
+            quarantine.link(directory, each.name, verb="move", why=COPIES)
 
 
 def _move_files(

@@ -172,7 +172,7 @@ class QueueLayout(Layout):
         if directory.stat(NAME) is not None:
             path = directory.path / name
             hint = (
-                f"Queries find its data in the archive. To consume them again:"
+                f"Queries still find its data. To consume them again:"
                 f" {command('append', 'ANOTHER-QUEUE', path)}. If this queue has no consumer any more, remove {NAME}."
             )
             problem = "the queue has a consumer, which would not read it, or not in its order"

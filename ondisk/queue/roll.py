@@ -6,7 +6,7 @@
 A segment is full if the next datum would make it larger than `segment_size`; a larger datum has a segment of its own.
 Sizes are those of the decompressed bytes, as Beats counts them.
 
-A new segment gets a number above all others: those in the index, on disk, in the archive, and in `state.dat`. Beats
+A new segment gets a number above all others: those in the index, in all places on disk, and in `state.dat`. Beats
 does the same when it begins, so its segments and those of ondisk never have the same name, unless both write at a time.
 
 Data are appended to the last segment only if ondisk has made it, as the configuration says now, and the consumer has
@@ -106,8 +106,8 @@ class QueueRoll:
         return None
 
     def _on_disk(self) -> list[int]:
-        archived = places(self._directory)
-        return [number for folder in ("", *archived) for number in numbers_in(self._directory, folder.rstrip("/"))]
+        folders = (name.rstrip("/") for name in ("", *places(self._directory)))
+        return [number for folder in folders for number in numbers_in(self._directory, folder)]
 
     def _passed(self) -> int:
         """Return the highest number that the consumer has passed: it would skip data in a new segment with that."""

@@ -180,7 +180,7 @@ def leave(directory: Directory, name: str, generation: int, committed: Committed
     found = recorded_stat(directory, name)
     if found is not None and committed.may_be(found) and is_committed(directory, name, committed):
         mark_moved(directory, name, generation)
-        set_aside(directory, name, generation, verb="archive")
+        set_aside(directory, name, generation, verb="move")
         directory.rename(name, hidden(name, generation))
 
 

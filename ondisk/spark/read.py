@@ -65,7 +65,7 @@ def _check_left_out(state: IndexState, snapshot: Snapshot) -> None:
         count, last = state.segments
         ((present,),) = snapshot.fetch("SELECT count(*) FROM segment WHERE id <= ?", (last,))
         if present < count:
-            raise changed(state.path, "segments were repacked, archived or removed, and some archives are offline")
+            raise changed(state.path, "segments were rewritten, moved or removed, and some are offline")
 
 
 def read(

@@ -6,11 +6,11 @@ The position of a stream is an offset, which Spark keeps in its checkpoint as JS
 
 The stream has yielded all data that match with numbers up to `seq`; with another match, it would have passed others.
 (An offset without a match, of an older version, fits any.) A datum keeps its number until it is deleted, also in
-another segment, and new data get higher numbers. So a stream yields repacked, archived and unarchived data only once.
+another segment, and new data get higher numbers. So a stream yields data that are rewritten or moved only once.
 A rebuilt index has another UUID, and its own numbers.
 
 A batch is divided into ranges of numbers, the stretches. The data of a stretch are looked up when it is read: a segment
-that was repacked or archived after planning makes no difference, and data that were deleted since are skipped.
+that was rewritten or moved after planning makes no difference, and data that were deleted since are skipped.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._tree = tree_of(options, config, self._path)
         self._match = options.get("tree", options.get("match", ""))
         self._config = config
-        self._archives = choice(options)
+        self._choice = choice(options)
 
     def initialOffset(self) -> Offset:  # noqa: N802
         with self._present() as (_, _, state):
@@ -144,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             bounds = [partition.first, partition.last]
             if self._has_data:
                 condition, values = f"{changes.BETWEEN} AND {state.sql}", [*bounds, *state.values]
-                if places := check_data(snapshot, condition, values, complete=self._archives == ALL):
+                if places := check_data(snapshot, condition, values, complete=self._choice == ALL):
                     snapshot.leave_out(places)
                     state = stream_state(current, snapshot, partition.tree)
             yield from read(Partition(state, changes.BETWEEN, bounds), current, snapshot, self._columns)
