@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ondisk.replication.replica import Pulled, Replica
 
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+_INTERVAL = 10.0  # seconds
+_NEEDS = {"--delete-extra": "--reconcile", "--interval": "--follow", "--yes": "--reconcile --heal"}
 _MAY_PASS = (30, 31, 40, 50, 53, 60, 70)
 """The exit codes of errors that may be over when a follower asks again: of a lock, of storage that is not full, of a
 damaged answer, of a fix that runs, and of a disk that is away; not those of a token that is of no use any more."""
@@ -49,7 +51,7 @@ def add_replicate(parser: argparse.ArgumentParser) -> None:
         "--delete-extra", action="store_true", help="with --reconcile: delete what only the replica has"
     )
     parser.add_argument(
-        "--interval", metavar="D", type=duration, default=10.0, help="with --follow: time between pulls; default: 10s"
+        "--interval", metavar="D", type=duration, help="with --follow: time between pulls; default: 10s"
     )
     parser.add_argument(
         "--bandwidth", metavar="B", type=_bandwidth, help="bytes of data in a second, such as 500K or 5M"
@@ -64,7 +66,7 @@ def run_replicate(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.replication.source import source_of
 
     token = None if arguments.server_token is None else read_token(arguments.server_token).decode()
-    check_options(arguments, {"--delete-extra": "--reconcile"}, {"--create": "--verify --reconcile --heal"})
+    check_options(arguments, _NEEDS, {"--create --bandwidth --token-file": "--verify --reconcile --heal"})
     opening = Replica.create if arguments.create else Replica.open
     with source_of(arguments.source, token) as source:
         files = {"--server-token": arguments.server_token, "--key-file": arguments.key_file}
@@ -79,16 +81,17 @@ def _replicate(replica: Replica, arguments: argparse.Namespace, output: Output) 
     try:
         pulled = _pull(replica, arguments)
         reported = set[str]()
+        interval = _INTERVAL if arguments.interval is None else arguments.interval
         _report(replica, pulled, output, reported)
         while arguments.follow:
             _export(replica, arguments)
-            time.sleep(arguments.interval)
+            time.sleep(interval)
             try:
                 pulled = _pull(replica, arguments)
             except OndiskError as error:
                 if error.exit_code not in _MAY_PASS:
                     raise
-                complain("warning", f"{error}\nThe next try is in {arguments.interval:g} seconds.")
+                complain("warning", f"{error}\nThe next try is in {interval:g} seconds.")
                 continue
             if pulled.count:
                 _report(replica, pulled, output, reported)

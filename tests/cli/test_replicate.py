@@ -201,6 +201,15 @@ def test_what_exists_is_not_created(run, source):
     assert run("replicate", "source", "copy", "--create", "--verify").code == 2
 
 
+@pytest.mark.parametrize(
+    "options", ["--yes", "--once --interval 5s", "--delete-extra", "--verify --token-file t", "--heal --bandwidth 5M"]
+)
+def test_options_of_another_mode_are_refused(run, source, options):
+    done = run("replicate", source, "copy", "--create", *options.split())
+    assert (done.code, done.err.count("needs") + done.err.count("cannot be combined")) == (2, 1)
+    assert not Path("copy").exists()
+
+
 @pytest.mark.parametrize("verb", ["--verify", "--reconcile", "--heal", "--heal --yes"])
 def test_a_comparison_creates_no_replica(run, source, verb):
     done = run("replicate", "source", "copy", *verb.split())
