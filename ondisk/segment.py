@@ -164,8 +164,8 @@ class ScanResult:
         self.missing = missing
 
 
-class Layout(Protocol):
-    """How a format lays data into a segment; `ondisk.formats.Format` is one. `SegmentWriter` needs no more of it."""
+class Framing(Protocol):
+    """How a format frames data in a segment: what `SegmentWriter` needs of an `ondisk.formats.Format`."""
 
     @property
     def mutable(self) -> range: ...

@@ -21,7 +21,7 @@ from functools import partial
 
 from ondisk.errors import AuthenticationFailed, KeyMissing, OndiskError, SegmentCorrupt, StateError, command
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
-from ondisk.segment import Block, End, Facts, Laid, Layout, Patch, Sealer, Start
+from ondisk.segment import Block, End, Facts, Framing, Laid, Patch, Sealer, Start
 from ondisk.segments import quarantine
 from ondisk.segments.facts import (
     Committed,
@@ -103,7 +103,9 @@ class ConcatWriter:
         self._appends: dict[str, _Append] = {}
         self._unsynced: list[str] = []
 
-    def start(self, name: str, end: End | None, committed: Committed | None, layout: Layout, *, trusted: bool) -> Start:
+    def start(
+        self, name: str, end: End | None, committed: Committed | None, framing: Framing, *, trusted: bool
+    ) -> Start:
         """Return where a segment continues.
 
         Args:
@@ -118,11 +120,13 @@ class ConcatWriter:
         found = self._directory.regular_file(name)
         if found is None:
             if end is None:
-                return Start(layout.begin(), is_new=True, checksum=0)
+                return Start(framing.begin(), is_new=True, checksum=0)
             return Start(Laid(b"", end))  # `writing` reports that it is missing
         is_touched = committed is None or not committed.is_untouched(found)
         is_exact = end is not None and not is_touched and found.st_size == end.size
-        may_continue = layout.may_continue(partial(self._directory.open_to_read, name), end or End(), is_exact=is_exact)
+        may_continue = framing.may_continue(
+            partial(self._directory.open_to_read, name), end or End(), is_exact=is_exact
+        )
         if end is not None and committed is not None:
             if is_touched or not trusted:
                 self._check_same(name, committed, self._directory.open_to_read(name))
@@ -134,7 +138,7 @@ class ConcatWriter:
                 return Start(Laid(b"", end), is_touched=is_touched, checksum=committed.facts.checksum)
         file = self._directory.open_to_read(name)
         try:
-            laid = layout.resume(file, end or End())
+            laid = framing.resume(file, end or End())
         except (SegmentCorrupt, StateError, AuthenticationFailed) as error:
             message = f"cannot append to {file.path}: {error.message}"
             raise type(error)(message, hint=error.hint, segment=name) from error
@@ -142,7 +146,7 @@ class ConcatWriter:
             is_begun = laid.end.size == len(laid.content)  # nothing of the file stays
             if is_begun and not trusted and not found.st_size:
                 quarantine.keep(self._directory, name, verb="append", why=quarantine.EMPTIED)
-                return Start(layout.begin(), is_new=True, checksum=0)
+                return Start(framing.begin(), is_new=True, checksum=0)
             if is_begun:
                 return Start(laid, checksum=0)
         if not may_continue:
@@ -160,7 +164,7 @@ class ConcatWriter:
 
     @contextlib.contextmanager
     def writing(
-        self, name: str, generation: int, start: Start, layout: Layout, payloads: Sequence[bytes] = (), *, known: bool
+        self, name: str, generation: int, start: Start, framing: Framing, payloads: Sequence[bytes] = (), *, known: bool
     ) -> Iterator[SegmentWriter]:
         """Open a segment to write a batch's data to it; bytes after `start` are cut off.
 
@@ -188,19 +192,19 @@ class ConcatWriter:
         position = laid.end.size - len(laid.content)
         path = hidden(name, generation) if start.is_new else name
         file, before = self._open(path, name, generation, position, is_new=start.is_new)
-        sealer = _sealer_to_append(layout, file, name, laid.end) if position else None
-        patch = layout.patch(laid.end)
+        sealer = _sealer_to_append(framing, file, name, laid.end) if position else None
+        patch = framing.patch(laid.end)
         append = _Append(path, generation, file, before, position, patch, known=known, is_touched=start.is_touched)
         if before is not None and before.st_size > position:
-            is_repeated = not start.is_found and _is_beginning(file, position, laid, layout, payloads)
+            is_repeated = not start.is_found and _is_beginning(file, position, laid, framing, payloads)
             if (known or start.is_found) and not is_repeated:  # before `undo` may cut these bytes off
                 end = laid.end._replace(size=position)
-                keep_data_after(self._directory, name, end, layout, verb="append", is_committed=not start.is_found)
+                keep_data_after(self._directory, name, end, framing, verb="append", is_committed=not start.is_found)
             file.truncate(position)
         self._appends[name] = append
         self._unsynced.append(name)
         append.writer = SegmentWriter(
-            layout, file, name, laid, checksum=start.checksum, sealer=sealer, save_blocks=append.blocks.extend
+            framing, file, name, laid, checksum=start.checksum, sealer=sealer, save_blocks=append.blocks.extend
         )
         yield append.writer
         append.writer.finish()
@@ -295,9 +299,9 @@ class ConcatWriter:
         return file, found
 
 
-def _sealer_to_append(layout: Layout, file: WritableFile, name: str, end: End) -> Sealer | None:
+def _sealer_to_append(framing: Framing, file: WritableFile, name: str, end: End) -> Sealer | None:
     try:
-        return layout.sealer(file, name, end)
+        return framing.sealer(file, name, end)
     except OndiskError as error:
         file.close()
         if isinstance(error, KeyMissing | AuthenticationFailed):
@@ -306,17 +310,17 @@ def _sealer_to_append(layout: Layout, file: WritableFile, name: str, end: End) -
         raise
 
 
-def _is_beginning(file: WritableFile, position: int, laid: Laid, layout: Layout, payloads: Sequence[bytes]) -> bool:
+def _is_beginning(file: WritableFile, position: int, laid: Laid, framing: Framing, payloads: Sequence[bytes]) -> bool:
     """Return whether a file's bytes from a position on are the beginning of what data would be written as there."""
     if not payloads:
         return False
-    content = laid.content + layout.lay(payloads, laid.end).content
+    content = laid.content + framing.lay(payloads, laid.end).content
     size = file.size() - position
     return size <= len(content) and file.read(position, size) == content[:size]
 
 
 def keep_data_after(
-    directory: Directory, name: str, end: End, layout: Layout, *, verb: str, is_committed: bool = True
+    directory: Directory, name: str, end: End, framing: Framing, *, verb: str, is_committed: bool = True
 ) -> None:
     """Copy the bytes of a segment's file after its end to quarantine, unless they are certainly no data.
 
@@ -330,25 +334,25 @@ def keep_data_after(
     """
     file = directory.open_to_read(name)
     size = file.size() - end.size
-    mark = layout.seal(end)
+    mark = framing.seal(end)
     if size <= 0 or (size == len(mark) and file.read(end.size, size) == mark):
         return
-    if is_committed and _is_never_counted(file, end, layout):
+    if is_committed and _is_never_counted(file, end, framing):
         return
     why = "bytes after the last datum that is whole: damaged, of an interrupted append, or added by somebody else"
-    if layout.may_continue(lambda: file, end, is_exact=False):
+    if framing.may_continue(lambda: file, end, is_exact=False):
         quarantine.keep_piece(directory, name, file, end.size, size, verb=verb, why=why)
     else:  # it is replaced, and nobody can decrypt a piece of it without its header
         quarantine.link(directory, name, verb=verb, why=why)
 
 
-def _is_never_counted(file: ReadableFile, end: End, layout: Layout) -> bool:
+def _is_never_counted(file: ReadableFile, end: End, framing: Framing) -> bool:
     """Return whether a segment has no whole datum after its end, and its header counts none there."""
-    count = layout.patch(end)
+    count = framing.patch(end)
     if count is None or file.read(count.position, len(count.content)) != count.content:
         return False
     try:
-        laid = layout.resume(file, end)
+        laid = framing.resume(file, end)
     except (KeyMissing, AuthenticationFailed) as error:
         raise located(error, file.path) from None
     except (SegmentCorrupt, StateError):
@@ -379,7 +383,7 @@ class SegmentWriter:
 
     def __init__(
         self,
-        layout: Layout,
+        framing: Framing,
         file: WritableFile,
         name: str,
         start: Laid | None = None,
@@ -389,8 +393,8 @@ class SegmentWriter:
         sealer: Sealer | None = None,
         save_blocks: Callable[[Sequence[Block]], object] = lambda _: None,
     ) -> None:
-        start = layout.begin() if start is None else start
-        self._layout = layout
+        start = framing.begin() if start is None else start
+        self._framing = framing
         self._file = file
         self._base = base or 0
         self._save_blocks = save_blocks
@@ -398,7 +402,7 @@ class SegmentWriter:
         self.end: End = start.end  # the present end of the segment
         position = start.end.size - len(start.content)
         if base is None and not position:
-            sealer = layout.new_sealer(start.content, name)
+            sealer = framing.new_sealer(start.content, name)
         self._sealer = sealer
         if start.content:
             self._write(position, start.content)
@@ -416,7 +420,7 @@ class SegmentWriter:
         # In a compressed segment, each piece would end a block early.
         together = max(1, count if self.end.compressed else _PIECE * count // max(1, size))
         for begin in range(0, count, together):
-            laid = self._layout.lay(payloads[begin : begin + together], self.end)
+            laid = self._framing.lay(payloads[begin : begin + together], self.end)
             self._write(self.end.size, laid.content)
             if laid.blocks:
                 self._save_blocks(laid.blocks)
@@ -455,7 +459,7 @@ class SegmentWriter:
                 self._checksum = checksum_of(self._file, place + size, range(0), place, self._checksum)
         if moved := [Block(end.length + each.offset, end.size + each.position, each.stored) for each in blocks]:
             self._save_blocks(moved)
-        counted = 0 if self._layout.patch(end) is None else count
+        counted = 0 if self._framing.patch(end) is None else count
         length = end.length + (size if length is None else length)
         self.end = end._replace(size=end.size + size, length=length, count=end.count + counted)
 
@@ -466,14 +470,14 @@ class SegmentWriter:
 
     def finish(self) -> End:
         """Update the header, and return the end of the segment."""
-        patch = self._layout.patch(self.end)
+        patch = self._framing.patch(self.end)
         if patch is not None:
             self._file.write(self._base + patch.position, patch.content)
         return self.end
 
     def facts(self, *, is_touched: bool = False) -> Facts:
         """Return the facts of the synced segment. `is_touched`: another program had changed the file before."""
-        tail = tail_of(self._file, self.end.size, self._layout.mutable)
+        tail = tail_of(self._file, self.end.size, self._framing.mutable)
         return facts_of(self._file.stat(), tail, self._checksum, is_touched=is_touched)
 
     def _write(self, position: int, content: bytes) -> None:
@@ -481,12 +485,12 @@ class SegmentWriter:
             content = self._sealer.seal(self._base + position, content)
         self._file.write(self._base + position, content)
         if self._checksum is not None:
-            self._checksum = add_to_checksum(content, position, self._layout.mutable, self._checksum)
+            self._checksum = add_to_checksum(content, position, self._framing.mutable, self._checksum)
 
     def seal(self) -> End:
         """Update the header, write the end mark, sync the file, and return the end of the segment."""
         end = self.finish()
-        if mark := self._layout.seal(end):
+        if mark := self._framing.seal(end):
             self._file.write(self._base + end.size, mark)
         self._file.sync()
         return end

@@ -13,7 +13,7 @@ from zlib_ng.zlib_ng import crc32
 from ondisk import frame
 from ondisk.errors import OndiskError, SegmentMissing
 from ondisk.filesystem import Directory
-from ondisk.segment import Block, End, Facts, Laid, Layout, Start
+from ondisk.segment import Block, End, Facts, Framing, Laid, Start
 from ondisk.segments.dir import (
     COPY,
     METADATA,
@@ -73,7 +73,7 @@ class DirWriter:
         name: str,
         end: End | None,
         committed: Committed | None = None,
-        layout: Layout | None = None,
+        framing: Framing | None = None,
         *,
         trusted: bool,
     ) -> Start:
@@ -118,7 +118,7 @@ class DirWriter:
         name: str,
         generation: int,
         start: Start,
-        layout: Layout | None = None,
+        framing: Framing | None = None,
         payloads: Sequence[bytes] = (),
         *,
         known: bool,
