@@ -205,7 +205,7 @@ TESTED_ELSEWHERE = {
     "maintenance/reread.py": "maintenance/test_fix.py",
     "index/connections.py": "index/test_index.py",
     "index/take_over.py": "maintenance/test_old_archives.py",
-    "maintenance/rewrite.py": "maintenance/test_repack.py",
+    "maintenance/new_file.py": "maintenance/test_repack.py",
     "maintenance/durable_steps.py": "maintenance/test_repack.py",
     "maintenance/second_copy.py": "maintenance/test_moved.py",
     "maintenance/states.py": "maintenance/test_diagnosis.py",

@@ -25,9 +25,9 @@ from ondisk.filesystem import Directory, ReadableFile
 from ondisk.index import Copies, Row, Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.new_file import IndexPlaces, MergedPlaces, Written, lay, pieces_to_write
 from ondisk.maintenance.observe import has_more
 from ondisk.maintenance.replaced import discard_merged, keep
-from ondisk.maintenance.rewrite import IndexPlaces, MergedPlaces, Written, lay, pieces_to_write
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segment import End, Facts, Laid, Start
 from ondisk.segments import dir, generations, quarantine

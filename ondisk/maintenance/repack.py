@@ -33,8 +33,8 @@ from ondisk.maintenance.check import old_items, staged_by_jobs
 from ondisk.maintenance.durable_steps import COPIES, Rewriting, complete, drop
 from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.moved import recognised
+from ondisk.maintenance.new_file import Written
 from ondisk.maintenance.promised import promised
-from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, raise_fatal, readable
 from ondisk.segments import quarantine

@@ -26,8 +26,8 @@ from ondisk.errors import StateError
 from ondisk.maintenance.check import ReadAll, Wrong, wrong_as_far_as_known
 from ondisk.maintenance.compare import Scanned
 from ondisk.maintenance.fix import ScanAll
+from ondisk.maintenance.new_file import Written
 from ondisk.maintenance.repack import WriteAll, can_be_written_elsewhere
-from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.states import Diagnosis
 from ondisk.segment import Damage, End, Facts
 from ondisk.segments.dir import files_of

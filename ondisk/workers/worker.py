@@ -24,7 +24,7 @@ from ondisk.errors import OndiskError
 from ondisk.formats.base import BATCH_SIZE
 from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.compare import Scanned
-from ondisk.maintenance.rewrite import Written
+from ondisk.maintenance.new_file import Written
 from ondisk.staging.jobs import job_of
 from ondisk.staging.stage import Stage
 

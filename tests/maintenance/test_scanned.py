@@ -18,8 +18,8 @@ from ondisk.errors import StateError
 from ondisk.maintenance.check import check
 from ondisk.maintenance.compare import Scanned
 from ondisk.maintenance.inspect import Inspection
+from ondisk.maintenance.new_file import Written
 from ondisk.maintenance.repack import repacked
-from ondisk.maintenance.rewrite import Written
 from ondisk.segment import ScanResult
 from ondisk.staging.jobs import STAGED, Changed
 

@@ -1,4 +1,4 @@
-"""Rewrite a segment: write its data to another file, in query order and next to each other."""
+"""The new file of a segment that is rewritten: its data in query order, next to each other."""
 
 from __future__ import annotations
 
