@@ -27,7 +27,7 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory
 from ondisk.formats import find
-from ondisk.index import Index
+from ondisk.index import INDEX, Index
 from ondisk.step import ARCHIVE
 
 if TYPE_CHECKING:
@@ -126,7 +126,10 @@ def hint_about_space(path: str | os.PathLike[str], config: DatasetConfig) -> str
 
 
 def no_dataset(path: str | os.PathLike[str]) -> DatasetNotFound:
-    """Return the error for a path that contains no dataset."""
+    """Return the error for a path that contains no dataset, or one whose configuration somebody has removed."""
+    if os.path.lexists(Path(path) / INDEX):
+        message = f"{os.fspath(path)} has {INDEX}, but no {CONFIG}, which says how its data are stored"
+        return DatasetNotFound(message, hint=f"Put {CONFIG} back, or write the same again.")
     hint = "Check the path, and whether its disk is mounted. `ondisk init` and ondisk.create make a new one."
     return DatasetNotFound(f"{os.fspath(path)} holds no dataset", hint=hint)
 

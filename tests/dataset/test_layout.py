@@ -8,6 +8,7 @@ import ondisk
 from ondisk.dataset.layout import CONFIG
 from ondisk.errors import (
     AlreadyExists,
+    DatasetNotFound,
     InvalidInput,
     StorageError,
 )
@@ -23,6 +24,14 @@ def test_a_directory_that_holds_something_else_is_left_alone(tmp_path):
     assert {each.name for each in tmp_path.iterdir()} <= {"notes.txt", ".lock"}
     with pytest.raises(AlreadyExists, match="is not a directory"):
         ondisk.create(tmp_path / "notes.txt", VALUES)
+
+
+def test_a_dataset_whose_configuration_was_removed_is_not_called_none(create):
+    dataset = create()
+    dataset.close()
+    (dataset.path / CONFIG).unlink()
+    with pytest.raises(DatasetNotFound, match=r"has index\.sqlite, but no dataset\.toml"):
+        ondisk.open(dataset.path)
 
 
 @pytest.mark.parametrize(
