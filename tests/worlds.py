@@ -137,6 +137,18 @@ def change_config(path: Path, old: str, new: str) -> None:
     (path / CONFIG).write_text(text.replace(old, new))
 
 
+def delete_by_age(path: Path, days: int = 1000) -> Report:
+    """Do as a user who sets `delete_age`, runs a repack, and removes the key again."""
+    config = path / CONFIG
+    before = config.read_text()
+    config.write_text(f"delete_age = {days}\n{before}")
+    try:
+        with ondisk.open(path) as dataset:
+            return dataset.repack(by_age=True)
+    finally:
+        config.write_text(before)
+
+
 def same(one: Iterable[Any], other: Iterable[Any]) -> bool:
     """Compare contents in any order."""
     return Counter(map(repr, one)) == Counter(map(repr, other))

@@ -160,7 +160,7 @@ def _notes(report: Report) -> Iterator[str]:
     segments, size, until = report.replaced
     if until is not None:
         time = time_text(datetime.fromtimestamp(until, UTC).replace(microsecond=0))
-        kept = f"{counted(segments, 'replaced segment')} kept for readers, {counted(size, 'byte')}, until {time}"
+        kept = f"{counted(segments, 'deleted segment')} kept for readers, {counted(size, 'byte')}, until {time}"
         yield f"{kept}: the first repack after that removes them"
 
 

@@ -27,7 +27,7 @@ from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.new_file import IndexPlaces, MergedPlaces, Written, lay, pieces_to_write
 from ondisk.maintenance.observe import has_more
-from ondisk.maintenance.replaced import discard_merged, keep
+from ondisk.maintenance.replaced import keep
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segment import End, Facts, Laid, Start
 from ondisk.segments import dir, generations, quarantine
@@ -109,7 +109,6 @@ class Rewriting:
             interval = Interval.around((self._known.rows.begin, self._known.rows.end))
         is_dir = access.format(old.format).is_dir
         new = self._link_files(interval) if is_dir else self._write_file(snapshot, written)
-        is_kept = keep(access, transaction, old)
         transaction.supersede(old)
         transaction.save_segment(new._replace(unproven=old.unproven), interval)
         if is_dir:
@@ -119,8 +118,6 @@ class Rewriting:
         before = access.directory.stat(old.name)
         if before is not None:  # its other name is that of the old generation
             self._freed += before.st_size if before.st_nlink <= 2 else 0
-        if is_kept:
-            self._freed = 0
         appear(access, transaction, new)
         return None if is_dir else access.current().reader.file_of(old)
 
@@ -194,7 +191,7 @@ def drop(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: 
                 # An event that Beats has not written completely is no data, as for Beats.
                 if not segment.shared or has_more(directory.open_to_read(name), segment.end, format):
                     keep_data_after(directory, name, segment.end, format, verb="repack")
-            is_kept = keep(access, transaction, segment)
+            is_kept = State.DELETE_AGE in diagnosis.state and keep(access, transaction, segment)
             withdraw(access, transaction, segment)
         lost = transaction.remove(segment, diagnosis.removal(is_kept=is_kept))
         transaction.commit()
@@ -238,7 +235,6 @@ def move(
         complete(access, there)
         interval |= access.ask(segment_rows.interval_of, there)
     new = successor(access, transaction, segment._replace(name=name))
-    keep(access, transaction, segment)
     is_linked = False
     if there is None:
         is_linked = access.directory.link(segment.name, hidden(name, new.id))
@@ -248,7 +244,6 @@ def move(
             raise changed(access.directory, segment.name)  # it was exchanged before
         transaction.move(segment, new, interval)
     else:
-        keep(access, transaction, there)
         end, facts = _merge(access, transaction, segment, there, new, interval)
         unproven = segment.unproven or there.unproven
         new = new._replace(end=end, facts=facts, copies=Copies.NONE, unproven=unproven)
@@ -304,10 +299,7 @@ def _move_files(
 ) -> bool:
     """Link the files under numbers above those that a segment of the new name has used."""
     _keep_copies(access.directory, segment, *([] if there is None else [there]))
-    if there is None:
-        keep(access, transaction, segment)
-    else:
-        discard_merged(access, segment)
+    if there is not None:
         there = there._replace(copies=Copies.NONE)
     generation = transaction.take_generation()  # for a merge, too: else an index from before it would be believed
     new = there or Segment(generation, name, segment.format, End())

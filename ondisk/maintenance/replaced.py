@@ -1,4 +1,4 @@
-"""What repacks and moves replace or drop, and keep for a while: `keep_replaced` in `dataset.toml`.
+"""What a repack drops since it is too old, and keeps for a while: `keep_replaced` in `dataset.toml`.
 
 `ondisk.segments.replaced` describes the files. A disk that is too full for a repack is a reason to keep nothing.
 """
@@ -14,12 +14,11 @@ from ondisk.filesystem import Directory
 from ondisk.index import Segment, replaced_rows
 from ondisk.index.transaction import Transaction
 from ondisk.segments.generations import ROWS, kept
-from ondisk.segments.replaced import discard, folders, remove, replaced, staged
-from ondisk.step import inner_of
+from ondisk.segments.replaced import folders, remove, staged
 
 
 def keep(access: Access, transaction: Transaction, segment: Segment) -> bool:
-    """Copy the rows of a segment that a transaction replaces or drops, so that its generation is kept after that.
+    """Copy the rows of a segment that a transaction drops, so that its generation is kept after that.
 
     Returns:
         Whether it will be kept.
@@ -45,17 +44,7 @@ def keep(access: Access, transaction: Transaction, segment: Segment) -> bool:
     except StorageError as error:
         _check_folder(directory, rows.rpartition("/")[0], error)
         raise
-    transaction.take_generation()  # a plan that does not have the segment any more has higher numbers
     return True
-
-
-def discard_merged(access: Access, segment: Segment) -> None:
-    """Remove what is kept of a segment, in any folder, before its rows go to a folder that older plans have.
-
-    They would find the rows in both.
-    """
-    name = inner_of(segment.name)
-    discard(access.directory, [each for each in replaced(access.directory) if inner_of(each.segment) == name])
 
 
 def _check_folder(directory: Directory, folder: str, error: StorageError) -> None:
@@ -63,7 +52,7 @@ def _check_folder(directory: Directory, folder: str, error: StorageError) -> Non
     found = directory.stat(folder)
     if found is not None and not stat.S_ISDIR(found.st_mode):
         path = directory.path / folder
-        hint = "Move it away: ondisk keeps replaced segments in a folder of this name."
+        hint = "Move it away: ondisk keeps dropped segments in a folder of this name."
         raise StorageError(f"{path} is not a directory", hint=hint, path=str(path)) from error
 
 

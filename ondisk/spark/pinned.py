@@ -96,28 +96,25 @@ class Pinned(NamedTuple):
         condition, values = self.aged()
         for each in sorted(replaced(opened.index.directory), key=lambda each: each.generation, reverse=True):
             name = each.name + ROWS
-            with contextlib.suppress(Gone), kept_rows(name, opened) as (snapshot, numbers):
-                if numbers.uuid != self.uuid or numbers.seq < self.seq:
-                    continue
+            with contextlib.suppress(Gone), kept_rows(name, opened, self.uuid) as snapshot:
                 found = {seq for (seq,) in snapshot.fetch(f"SELECT seq FROM datum WHERE {condition}", values)}
-                if found and not found & known:  # the latter: a repack replaced it, before its data were dropped
+                if found and not found & known:  # the latter: a killed repack left the rows of an older generation
                     known |= found
                     yield name, len(found)
 
 
 @contextlib.contextmanager
-def kept_rows(name: str, opened: Opened) -> Iterator[tuple[Snapshot, replaced_rows.Numbers]]:
-    """Open what was kept of a segment, for the length of a block; and say whose rows it has.
+def kept_rows(name: str, opened: Opened, uuid: str) -> Iterator[Snapshot]:
+    """Open what was kept of a segment of the index with this UUID, for the length of a block.
 
     Raises:
-        Gone: it, or what the block reads of the segment, is not there any more, or not whole.
+        Gone: it, or what the block reads of the segment, is not there any more, not whole, or of another index.
     """
     try:
         with opened.index.snapshot() as snapshot:
-            numbers = replaced_rows.read(snapshot, opened.index.directory.path / name)
-            if numbers is None:
+            if replaced_rows.read(snapshot, opened.index.directory.path / name) != uuid:
                 raise Gone
-            yield snapshot, numbers
+            yield snapshot
     except (SegmentMissing, IntegrityError) as error:  # its hint is about the segment and the index as they are now
         raise Gone from error
 

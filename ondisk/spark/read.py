@@ -53,7 +53,7 @@ def later(partition: Partition, read: Read, connect: Any) -> Iterator[pa.RecordB
             of_kept = replace(partition, sql=f"{aged} AND {partition.sql}", values=[*values, *partition.values])
             for name in kept:
                 try:
-                    with kept_rows(name, current) as (rows, _):
+                    with kept_rows(name, current, state.pinned.uuid) as rows:
                         yield from read(of_kept, current, rows)
                 except Gone:
                     raise state.pinned.lost(current) from None

@@ -1,24 +1,26 @@
-"""Accidents with what `keep_replaced` keeps: it is removed, copied, taken for a backup, or all that is left."""
+"""Accidents with what `keep_replaced` keeps: it is removed, copied, or taken for a backup."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
-from .law import must
+from worlds import delete_by_age
+
 from .table import accident
 from .tools import cp_p, lose_index, mv, put_index
-from .victim import A, B, Victim, number_of
+from .victim import A, B, Victim, number_of, numbers_of, time_of
 
 KEEPS = {"config": {"keep_replaced": "6h"}}
-GONE = number_of(A, 200)
 
 
 def keep(victim: Victim) -> Path:
-    """Delete a datum, and let a repack keep the generation of its segment; return where that is."""
-    victim.delete(GONE)
-    must(0, victim.repack())
+    """Let a repack drop the segment of a day that is old enough, and keep it; return where it is."""
+    days = (datetime.now(UTC) - time_of(number_of(B, 0))).days
+    delete_by_age(victim.path, days)
+    victim.deleted |= numbers_of(A)
     (found,) = kept(victim)
     return found
 
@@ -47,12 +49,10 @@ def _(victim: Victim) -> None:
     cp_p(victim.folder / ".replaced", victim.here / "2023/.replaced")
 
 
-@accident("x-kept-taken-for-a-backup", check=("UNALIGNED", "DIRTY"), fix=0, repack=9, maintain=0, **KEEPS)
+@accident("x-kept-taken-for-a-backup", check=("UNALIGNED",), fix=0, repack=9, maintain=0, **KEEPS)
 def _(victim: Victim) -> None:
-    """Somebody copies it over the segment: what was deleted since is back."""
+    """Somebody copies it to the name of the segment: what was deleted is back."""
     path = keep(victim)
-    if victim.file(A).is_dir():
-        shutil.rmtree(victim.file(A))
     cp_p(path, victim.file(A))
     victim.revives = True
 
@@ -77,12 +77,3 @@ def _(victim: Victim) -> None:
     victim.delete(number_of(B, 200))
     put_index(backup, victim.path)
     victim.revives = True
-
-
-@accident("x-kept-is-all-that-is-left", answered=False, **KEEPS)
-def _(victim: Victim) -> None:
-    """The segment is removed by somebody; what is kept is no data, so nothing brings it back by itself."""
-    path = keep(victim)
-    shutil.rmtree(victim.file(A)) if victim.file(A).is_dir() else victim.file(A).unlink()
-    victim.destroyed = {each for each in victim.given if each // 1000 == A and each != GONE}
-    assert path.exists()

@@ -52,13 +52,13 @@ class Protocol:
     """A model to explore.
 
     Args:
-        jobs: what the writer does: append, repack, delete, drop, drop_unkept, archive, unarchive, rename, fix, heal,
+        jobs: what the writer does: append, repack, drop, drop_unkept, archive, unarchive, rename, fix, heal,
             expire.
         begin: where the segment is at the start: dataset, archive, both, or empty.
         accidents: what other programs do, each once; see `protocol.accidents`.
         without: rules that are left out; see `protocol.rules`.
         is_folder: it is a dir segment.
-        keeps: what is replaced or dropped is kept, and a plan is made and read.
+        keeps: what is dropped is kept, and a plan is made and read.
         is_other_disk: the archive is on another disk.
     """
 
@@ -199,30 +199,24 @@ class Protocol:
     # Plans
 
     def _read_plan(self, state: State, plan: Plan) -> Plan:
-        """Make the plan, or read it some time later. A query of the same generation is a reader like the others."""
-        made, now = plan.made.row(DATASET), state.row(DATASET)
-        if plan.at == 0:
-            return Plan(_PLAN_DONE if now is None else 1, state.index)
-        assert made is not None
+        """Make the plan, or read it some time later. What is in the index is read as by the other readers."""
+        row = plan.made.row(DATASET)
+        if row is None:
+            return Plan(_PLAN_DONE if state.row(DATASET) is None else 1, state.index)
+        gone = row.data - (state.index if plan.at == 1 else plan.now).answered()
+        rows = [each for each in state.kept_rows if gone <= each.data]
+        if state.is_disturbed or not gone:
+            return Plan()
+        if not rows:
+            return self._unreadable(state, plan, "rows")
         if plan.at == 1:
-            if state.is_disturbed or (now is not None and now.generation == made.generation):
-                return Plan()
-            rows = state.rows_of(made.generation)
-            last = max(made.data, default=0)
-            if rows is None or (self._obeys("numbers") and (plan.made.counter > rows.counter or last > rows.last)):
-                return self._unreadable(state, plan, "rows")
-            if self._obeys("count deleted") and _deleted(made) != _deleted(rows.row):
-                return Plan()
-            if not made.data <= rows.row.data:
-                raise Violation(f"a plan of {made} is read without a word from {rows.row}")
             return plan._replace(at=2, now=state.index)
-        looks = [(DATASET, 0), (DATASET, made.generation), (KEPT, made.generation)]
+        kept = max(rows)  # a killed writer may have left the rows of an older generation
+        looks = [(DATASET, kept.generation), (KEPT, kept.generation)]
         if not self._obeys("kept last"):
-            looks.insert(0, looks.pop())
-        if not self._obeys("name first"):
-            looks.remove((DATASET, 0))
+            looks.reverse()
         file = state.file(looks[plan.at - 2])
-        if file is not None and made.describes(file):
+        if file is not None and kept.describes(file):
             return Plan()
         return plan._replace(at=plan.at + 1) if plan.at - 1 < len(looks) else self._unreadable(state, plan, "bytes")
 
@@ -322,11 +316,6 @@ class Protocol:
         is_between = not state.program or state.program[0] in (("open",), *self._jobs)
         is_read = is_looking(state.plan) or any(0 < each.at < _DONE for each in state.readers)
         return is_between and not is_read
-
-
-def _deleted(row: Row) -> int:
-    """Return how many data were deleted from a segment."""
-    return row.length - len(row.data) - len(row.copies)
 
 
 def _text(step: Step) -> str:

@@ -109,7 +109,7 @@ class Moves(Operations):
 
     def _switch(self, source: str, target: str, row: Row, new: Row) -> tuple[Step, ...]:
         """Return the steps that commit a move."""
-        commit: tuple[Step, ...] = self._with_kept(source, row, ("commit", ((source, None), (target, new))))
+        commit: tuple[Step, ...] = (("commit", ((source, None), (target, new))),)
         if not self._obeys("one commit"):
             commit = (("commit", ((target, new),)), ("commit", ((source, None),)))
         return commit if self._obeys("keep source") else (("move_old", source, row, *commit),)

@@ -13,12 +13,10 @@ from protocol.state import (
     RENAMED,
     Change,
     Index,
-    KeptRows,
     Log,
     Plan,
     Row,
     State,
-    Step,
 )
 
 
@@ -32,7 +30,7 @@ class Operations:
     Args:
         without: the rules that are left out.
         is_folder: the segment is a dir segment.
-        keeps: the dataset keeps what is replaced or dropped.
+        keeps: the dataset keeps what is dropped.
         is_other_disk: the archive is on another disk.
     """
 
@@ -223,22 +221,15 @@ class Operations:
 
     def _retire(self, state: State, place: str, number: int) -> State:
         """Remove a generation that nobody needs, or keep it."""
-        inode = state.disk.at((place, number))
-        if inode is None or place != DATASET or state.rows_of(number) is None or state.disk.at((KEPT, number)):
+        inode, kept = state.disk.at((place, number)), {each.generation for each in state.kept_rows}
+        if inode is None or place != DATASET or number not in kept or state.disk.at((KEPT, number)):
             return state._replace(disk=state.disk.unlink((place, number)))
         return state._replace(disk=state.disk.rename((place, number), (KEPT, number))).then(("sync", KEPT))
 
     def _keep(self, state: State, row: Row) -> State:
-        """Write the rows of the dataset's committed generation, which the next commit replaces or drops."""
-        others = tuple(each for each in state.kept_rows if each.row.generation != row.generation)
-        return state._replace(kept_rows=(*others, KeptRows(row, state.index.counter)))
-
-    def _with_kept(self, place: str, row: Row, commit: Step) -> tuple[Step, ...]:
-        """Return the steps of a commit that replaces or drops a generation."""
-        if not self._keeps or place != DATASET:
-            return (commit,)
-        keep: Step = ("keep", row)
-        return (keep, commit) if self._obeys("rows first") else (commit, keep)
+        """Write the rows of the dataset's committed generation, which the next commit drops."""
+        others = tuple(each for each in state.kept_rows if each.generation != row.generation)
+        return state._replace(kept_rows=(*others, row))
 
     # What the writer knows of a segment
 
@@ -283,7 +274,7 @@ def places(state: State) -> list[str]:
 
 def is_looking(plan: Plan) -> bool:
     """Return whether somebody has the index open to read a plan."""
-    return plan.at in (2, 3, 4)
+    return plan.at in (2, 3)
 
 
 def is_read(state: State) -> bool:

@@ -75,10 +75,7 @@ READER = {
     "verify": "a reader compares what it has found with the facts",
     "newest": "who finds data in an archive of which the snapshot knows none looks in the newest index",
     "still there": "and then whether the archive still says that it has data",
-    "numbers": "who reads a plan takes kept rows only if its numbers are not above theirs",
-    "count deleted": "who reads a plan compares what the index has counted as deleted from the segment",
-    "name first": "who reads a plan looks at NAME before the hidden name",
-    "kept last": "who reads a plan looks at the hidden name before that of what is kept",
+    "kept last": "who reads what was dropped looks at the hidden name before that of what is kept",
 }
 
 RULES = WRITER | MOVES | BY_HAND | IDENTITY | READER

@@ -154,27 +154,11 @@ class Reader(NamedTuple):
     is_detached: bool = False
 
 
-class KeptRows(NamedTuple):
-    """What was kept of the rows of a generation; it is synced, and has its name, when anybody else sees it.
-
-    Attributes:
-        row: the segment in the index then.
-        counter: that of the index then; `last` is the number of the last datum.
-    """
-
-    row: Row
-    counter: int
-
-    @property
-    def last(self) -> int:
-        return max(self.row.data, default=0)
-
-
 class Plan(NamedTuple):
     """A plan of the dataset's segment, which is read later by somebody else.
 
     Attributes:
-        at: 0 before it is made, 1 until it is read, 2 to 4 for the looks for the file, 8 when it is read.
+        at: 0 before it is made, 1 until it is read, 2 and 3 for the looks for the file, 8 when it is read.
         made: the index that it was made from.
         now: the index when it is read.
     """
@@ -221,7 +205,7 @@ class State(NamedTuple):
         is_trusted: the sentinel does not exist.
         stored: data that must not be lost: those acknowledged and not deleted, and those in the files of others.
         plan: it must be readable, unless `is_over`: something was not kept, or not any more.
-        kept_rows: of generations that are kept, or will be.
+        kept_rows: of generations that are kept, or will be; synced when anybody sees them.
         unmounted: what is on the archive's disk, and its `.place`; None if it is mounted.
     """
 
@@ -237,13 +221,10 @@ class State(NamedTuple):
     stored: frozenset[int] = frozenset()
     plan: Plan = Plan()
     is_over: bool = False
-    kept_rows: tuple[KeptRows, ...] = ()
+    kept_rows: tuple[Row, ...] = ()
     copying: Copying | None = None
     mark: Mark = Mark()
     unmounted: tuple[Entries, int] | None = None
-
-    def rows_of(self, generation: int) -> KeptRows | None:
-        return next((each for each in self.kept_rows if each.row.generation == generation), None)
 
     def row(self, place: str) -> Row | None:
         return self.index.row(place)

@@ -145,7 +145,7 @@ class Writer(Moves):
         new = row._replace(
             generation=number, stamp=stamp, length=len(content), copies=frozenset(), replaces=row.generation
         )
-        commit = self._with_kept(place, row, ("commit", ((place, new),)))
+        commit: tuple[Step, ...] = (("commit", ((place, new),)),)
         if self._obeys("mark rewritten"):
             commit = (*self._marks(state, place, has_data=True), *commit)
         if self._is_folder:  # a directory cannot replace another one
@@ -193,25 +193,16 @@ class Writer(Moves):
         if not self._obeys("hide dropped"):
             old = alias(place, row)
             return state.then(("link", place, 0, *old), ("sync", place), commit, ("unlink", place, 0), ("clean", place))
-        finish = self._with_kept(place, row, commit) if is_kept else (commit,)
+        finish: tuple[Step, ...] = (commit,)
+        if is_kept and self._keeps and place == DATASET:
+            finish = (("keep", row), commit) if self._obeys("rows first") else (commit, ("keep", row))
         return state.then(("set_aside", place, row.generation), ("move_old", place, row, *finish), ("clean", place))
-
-    def _delete(self, state: State) -> State:
-        """Delete one of several data."""
-        return state.then(("take_over",), ("settle",), ("delete_now",))
-
-    def _delete_now(self, state: State) -> State:
-        row = state.row(DATASET)
-        if row is None or len(row.data) < 2:
-            return state
-        datum = min(row.data)
-        return state.then(("commit", ((DATASET, row._replace(data=row.data - {datum})),), datum))
 
     # What is kept for plans
 
     def _expire(self, state: State) -> State:
         """Remove what was kept."""
-        numbers = [each.row.generation for each in state.kept_rows]
+        numbers = [each.generation for each in state.kept_rows]
         steps: tuple[Step, ...] = (
             *(("unlink", KEPT, each) for each in numbers),
             ("sync", KEPT, "bytes first"),
@@ -220,7 +211,7 @@ class Writer(Moves):
         return state._replace(is_over=True).then(*steps) if numbers else state
 
     def _forget_rows(self, state: State, *numbers: int) -> State:
-        left = tuple(each for each in state.kept_rows if each.row.generation not in numbers)
+        left = tuple(each for each in state.kept_rows if each.generation not in numbers)
         return state._replace(kept_rows=left)
 
     # Fix

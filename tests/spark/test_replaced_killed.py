@@ -1,4 +1,4 @@
-"""A repack or an archive that keeps what it replaces is killed: a plan that was made before is read all the same."""
+"""A repack that keeps what it deletes by age is killed: a plan that was made before is read all the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from crash.killpoints import Bench, needs_strace
 from crash.maintenance import check_order
 from crash.recovery import check, check_rebuilt, make
-from crash.workload import ALL_CONFIGS, Append, Archive, Delete, LetAge, Repack, Story, left_behind, line, random_lines
+from crash.workload import ALL_CONFIGS, Append, LetAge, Repack, Story, left_behind, line, random_lines
 
 import ondisk
 from ondisk.maintenance.repack import repack
@@ -20,37 +20,16 @@ from .test_plan import contents, planned, rows, same
 pytestmark = needs_strace
 
 _LINES = random_lines(1, 12)
-_LATE = (line(0, 1, 77, 1), line(1, 23, 77, 2), line(0, 23, 78, 3))
 _OLD = (line(-5000, 0, 1, 1), line(-5000, 1, 1, 2))
 
-_DIRTY = Story([Append(_LINES[6:]), Append(_LINES[:6]), Delete(3)], [Repack()])
-_DROPPED = Story([Append((*_LINES, *_OLD)), LetAge(3650)], [Repack()])
-_ARCHIVED = Story([Append(tuple(sorted(_LINES)))], [Archive((0, 1))])
-_MERGED = Story([Append(tuple(sorted(_LINES))), Archive((0, 1)), Append(_LATE)], [Archive((0, 1))])
-
-STORIES = {
-    ("vm2", "dirty"): _DIRTY,
-    ("vm2", "dropped"): _DROPPED,
-    ("vm2", "archived"): _ARCHIVED,
-    ("seg lz4", "dirty"): _DIRTY,
-    ("seg lz4", "merged"): _MERGED,
-    ("blob", "dirty"): _DIRTY,
-    ("blob", "dropped"): _DROPPED,
-    ("blob", "archived"): _ARCHIVED,
-}
+_STORY = Story([Append((*_LINES, *_OLD)), LetAge(3650)], [Repack()])
 
 
-SAMPLE = [("vm2", "dirty"), ("vm2", "archived"), ("blob", "dropped")]
-PARAMS = [pytest.param(each, id=" ".join(each), marks=[] if each in SAMPLE else pytest.mark.crash) for each in STORIES]
-
-
-@pytest.fixture(params=PARAMS)
+@pytest.fixture(params=["vm2", "seg lz4", "blob"])
 def bench(request, tmp_path, monkeypatch):
-    """What is killed, its story, the plan that was made before, and its rows."""
+    """What is killed, the plan that was made before, and its rows."""
     monkeypatch.setattr(planning, "SMALL", 5)
-    story = STORIES[request.param]
-    config = {**ALL_CONFIGS[request.param[0]], "keep_replaced": "6h"}
-    template = make(tmp_path / "template", story, config)
+    template = make(tmp_path / "template", _STORY, {**ALL_CONFIGS[request.param], "keep_replaced": "6h"})
     with ondisk.open(template, read_only=True) as dataset:
         partitions = planned(dataset)
         found = contents(rows(partitions, dataset.config))
@@ -61,7 +40,7 @@ def bench(request, tmp_path, monkeypatch):
         with ondisk.open(path, read_only=True) as dataset:
             return contents(rows([moved(each, template, path) for each in partitions], dataset.config))
 
-    return Bench(tmp_path / "runs", template, story.steps), story, read, found
+    return Bench(tmp_path / "runs", template, _STORY.steps), read, found
 
 
 def moved(partition, template, path):
@@ -72,12 +51,12 @@ def moved(partition, template, path):
 
 
 def check_points(bench, most):
-    run_of, story, read, found = bench
+    run_of, read, found = bench
     points = 0
     for run in run_of.killed(most):
         assert same(read(run.path), found), "before anybody cleans up"
-        check_rebuilt(run.path, run.acked, story)
-        check(run.path, run.acked, story)
+        check_rebuilt(run.path, run.acked, _STORY)
+        check(run.path, run.acked, _STORY)
         assert same(read(run.path), found), "after the steps were done again"
         check_removed(run.path)
         points += 1
