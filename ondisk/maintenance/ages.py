@@ -85,7 +85,12 @@ class Ages:
         return cls(now, None, needs_commit, away)
 
     def why_held(self, access: Access, state: State) -> str | None:
-        """Return why a segment in this state is neither deleted nor archived; None if it may be."""
+        """Return why a segment in this state is neither deleted nor archived; None if it may be.
+
+        One that a fix has to read first is left by each repack.
+        """
+        if state & (State.UNALIGNED | State.CORRUPTED):
+            return None
         if State.DELETE_AGE in state and self.doubt is not None:
             return by_age_remedy(access, self.doubt)
         return self.away if State.ARCHIVE_AGE in state else None

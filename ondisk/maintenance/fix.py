@@ -103,8 +103,7 @@ def fix(
         report.needs_check = access.needs_check()
         report.segments += map(Done.of, access.layout.mend(access))
         if not report.needs_check and not errors:
-            # Nothing in them is unknown now. Those without an identity get one from a repack.
-            recount(access, "fix", [name for name, each in places(access.directory).items() if each.is_ours])
+            recount(access, "fix", places(access.directory))  # nothing in them is unknown now
         report.segments += [_left_alone(each) for each in places_away(access)]
         report.segments += _unaccounted(access, report)
     return report

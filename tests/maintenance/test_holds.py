@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from worlds import clock, lose_index, sql
+from worlds import change_config, clock, lose_index, sql
 
 import ondisk
 from ondisk import Datum
@@ -223,8 +223,7 @@ def test_a_clock_that_is_weeks_ahead_is_not_believed_until_somebody_says_so(agin
 
 def test_half_of_all_segments_are_not_deleted_at_once(aging):
     aging.close()
-    toml = aging.path / "dataset.toml"
-    toml.write_text(toml.read_text().replace("delete_age = 10", "delete_age = 4"))
+    change_config(aging.path, "delete_age = 10", "delete_age = 4")
     result = maintain(aging.path)
     assert result.exit_code == 9
     assert {each.reasons[-1].partition(";")[0] for each in result.findings} == {"5 of 10 segments are that old at once"}
@@ -232,6 +231,20 @@ def test_half_of_all_segments_are_not_deleted_at_once(aging):
         assert len([*dataset.query()]) == 10
         assert [each.action for each in dataset.repack(by_age=True).findings] == ["delete"] * 5
         assert len([*dataset.query()]) == 5
+
+
+def test_a_segment_that_changed_is_read_by_a_fix_although_it_may_not_be_deleted_yet(aging):
+    aging.close()
+    change_config(aging.path, "delete_age = 10", "delete_age = 4")
+    (changed, *_) = sorted(aging.path.glob("2*/*"))
+    changed.write_text("\n".join(changed.read_text().splitlines() * 2).replace('"n":', '"n":1', 1) + "\n")
+    with ondisk.open(aging.path) as dataset:
+        assert [each.action for each in dataset.check() if State.UNALIGNED in each.state] == ["rescan"]
+        (done,) = [each for each in dataset.fix() if each.action]
+        assert (done.action, "that old at once" in str(done.reasons)) == ("rescan", False)
+        assert len([*dataset.query()]) == 11
+        dataset.repack()
+        assert len([*dataset.query()]) == 11
 
 
 def test_segments_whose_data_were_deleted_do_not_hold_others(create):

@@ -1070,6 +1070,22 @@ def test_what_the_index_has_lost_of_a_place_is_missed_until_a_fix_has_read_it(th
         assert dataset.doubts() == []
 
 
+@pytest.mark.parametrize("act", [Path.rename, copy])
+def test_a_folder_that_somebody_made_is_missed_once_a_fix_has_followed_into_it(dataset, tmp_path, act):
+    path, name = dataset.path, name_of(dataset, 1)
+    dataset.close()
+    (path / ".archive/2026" / name).parent.mkdir(parents=True)
+    act(path / name, path / ".archive/2026" / name)
+    if act is copy:
+        remove(path / name)
+    fix(path)
+    (path / ".archive/2026").rename(tmp_path / "disk")
+    lose_index(path)
+    fix(path)
+    with ondisk.open(path) as again:
+        assert [".archive/2026" in each for each in again.doubts()] == [True]
+
+
 @pytest.mark.parametrize("read_only", [True, False])
 def test_a_query_answers_what_it_can_while_the_index_is_not_trusted(three, read_only):
     lose_index(three)

@@ -76,7 +76,9 @@ def test_what_a_repack_or_a_move_replaces_is_not_kept(dataset):
     names = sorted({each.location.segment for each in dataset.query()})
     dataset.archive(*names[:2])
     dataset.delete("number: 1")
-    repack(dataset._access, now=(T + timedelta(days=3)).timestamp())
+    dataset.repack()
+    dataset.delete("")
+    assert {each.action for each in dataset.repack()} == {"delete"}
     assert not kept(dataset)
 
 
