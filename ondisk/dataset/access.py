@@ -59,7 +59,7 @@ class Remembered:
     """What is remembered for as long as a dataset is open: for maintenance, and for later commits."""
 
     def __init__(self, *, keeps_replaced: bool) -> None:
-        self.keeps_replaced = keeps_replaced  # what is replaced or dropped stays readable for `keep_replaced`
+        self.keeps_replaced = keeps_replaced  # what `delete_age` drops stays readable for `keep_replaced`
         # when maintenance read the time of the last commit (monotonic seconds), and what it was
         self.last_commit: tuple[float, int] | None = None
         self.unclean: set[str] = set()  # segments with other generations on disk

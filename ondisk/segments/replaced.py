@@ -1,13 +1,12 @@
-"""Generations that are kept for readers of an older plan: `keep_replaced` in `dataset.toml` says how long.
+"""Segments that were dropped, and are kept for readers of an older plan: `keep_replaced` says how long.
 
-    2026/11-20.vm2                      the segment, of generation 18 now
-    2026/.replaced/11-20.vm2.17         its generation 17: a file, or the folder of a dir segment
-    2026/.replaced/11-20.vm2.17.rows    what the index knew of generation 17, see `ondisk.index.replaced_rows`
+    2026/.replaced/11-20.vm2.17         generation 17 of 2026/11-20.vm2: a file, or the folder of a dir segment
+    2026/.replaced/11-20.vm2.17.rows    what the index knew of it, see `ondisk.index.replaced_rows`
 
 To keep generation 17:
 
     1. Write the rows, sync them, and give them their name.
-    2. Commit the index, in which generation 17 is no more. Its bytes are at NAME or at `.NAME.17`, as always.
+    2. Commit the index, in which generation 17 is no more. Its bytes are at `.NAME.17`, as always.
     3. When nobody reads an older snapshot, `generations.recover` moves `.NAME.17` here instead of removing it.
 
 To remove it: unlink the bytes, sync the folder, then unlink the rows. So bytes without rows belong to somebody else.
