@@ -22,6 +22,7 @@ from ondisk.cli import main
 from ondisk.dataset.layout import CONFIG, SENTINEL
 from ondisk.errors import AlreadyExists, ConfigError, DatasetExists, InvalidInput, StateError
 from ondisk.index import INDEX
+from ondisk.segments.places import PLACE
 
 UNIQUE = "reftime, origin, product, level, timerange, area, proddef, run"
 MESSAGES = {
@@ -69,7 +70,10 @@ def content(path):
     return {
         str(each.relative_to(path)): each.read_bytes()
         for each in sorted(path.rglob("*"))
-        if each.is_file() and each.name not in own and not each.name.startswith((INDEX, f".{INDEX}"))
+        if each.is_file()
+        and each.name not in own
+        and not each.name.startswith((INDEX, f".{INDEX}"))
+        and not each.name.endswith((PLACE, f"{PLACE}.new"))
     }
 
 
