@@ -302,7 +302,8 @@ def _span(access: Access) -> Interval:
     if access.needs_check():
         return ALWAYS
     with access.current().index.snapshot() as snapshot:
-        known, unknown = segment_rows.span(snapshot) or NOTHING, [each.identity for each in unknown_in(snapshot)]
+        unknown = [each.identity for each in unknown_in(snapshot)]
+        known = segment_rows.span(snapshot) or NOTHING
         return reduce(or_, (Interval(each.begin, each.end) for each in unknown if each), known)
 
 

@@ -7,7 +7,8 @@ no data is answered in full: counts, summaries, metadata.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ondisk.config import DatasetConfig
@@ -34,32 +35,38 @@ def away_in(snapshot: Snapshot) -> Iterator[Place]:
         found = place(directory, name)
         # A folder of second copies has no identity of its own, and is no place: nothing is away if it goes.
         is_place = directory.stat(outside(name)) is not None or segment_rows.extent_of(snapshot, name)[0] > 0
-        if found.why_away is not None and is_place and not _is_of_newer_state(snapshot, name):
+        if found.why_away is not None and is_place:
             yield found
 
 
-def unknown_in(snapshot: Snapshot) -> Iterator[Place]:
-    """Yield the places with data that the index does not know: it was lost while they were away. They may be back."""
+def unknown_in(snapshot: Snapshot) -> list[Place]:
+    """Return the places with data that the index does not know: it was lost while they were away. They may be back.
+
+    The snapshot, of which nothing was read before, is of a newer state then.
+    """
+    return _confirmed(snapshot, _unknown_to)
+
+
+def _unknown_to(snapshot: Snapshot) -> Iterator[Place]:
     directory = snapshot.index.directory
     for name in sorted(named(directory) - {*segment_rows.places(snapshot)}):
-        found = _place_with_data(directory, name)
-        # Looked at again, as a move may have emptied it before the newest state: that changes its identity first.
-        if found and not _is_of_newer_state(snapshot, name) and found == _place_with_data(directory, name):
+        found = place(directory, name)
+        if found.identity is None or not found.identity.count:
+            continue
+        is_back = found.is_ours and _is_trusted(directory) and has_files(directory, name.rstrip("/"))
+        if found.why_away is not None or is_back:
             yield found
 
 
-def _is_of_newer_state(snapshot: Snapshot, name: str) -> bool:
-    """Return whether a place has got its first segments, or lost its last, since a snapshot: the folder shows that."""
-    with snapshot.index.snapshot() as newest:
-        return bool(segment_rows.in_place(newest, name)) != bool(segment_rows.in_place(snapshot, name))
+def _confirmed(snapshot: Snapshot, find: Callable[[Snapshot], Iterable[Place]]) -> list[Place]:
+    """Return what is found in the newest state, too: the folders may be of a newer one than the snapshot.
 
-
-def _place_with_data(directory: Directory, name: str) -> Place | None:
-    """Return a place if it has data, as its identity says, and is away, or has files of an index that is trusted."""
-    found = place(directory, name)
-    is_back = found.is_ours and _is_trusted(directory) and has_files(directory, name.rstrip("/"))
-    is_found = (found.why_away is not None or is_back) and found.identity is not None and found.identity.count
-    return found if is_found else None
+    They are looked at again, as a move may have emptied them before the newest state: that changes the identity first.
+    """
+    if found := [*find(snapshot)]:
+        snapshot.renew()
+        found = [each for each in find(snapshot) if each in found]
+    return found
 
 
 def _is_trusted(directory: Directory) -> bool:
@@ -88,13 +95,15 @@ def check_complete(access: Access, snapshot: Snapshot) -> None:
 
 def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> list[str]:
     """Raise SegmentMissing if a place with data of an interval is away; return those offline, unless `complete`."""
-    return _checked(snapshot, interval, (*away_in(snapshot), *unknown_in(snapshot)), complete=complete)
+    found = _confirmed(snapshot, lambda state: chain(away_in(state), _unknown_to(state)))
+    return _checked(snapshot, interval, found, complete=complete)
 
 
 def check_past_damage(snapshot: Snapshot, interval: Interval, *, complete: bool) -> list[str]:
     """Do the same for a caller that skips data which cannot be read, and names each: those that are away are such."""
+    unknown = unknown_in(snapshot)
     offline = (each for each in away_in(snapshot) if each.is_offline)
-    return _checked(snapshot, interval, (*offline, *unknown_in(snapshot)), complete=complete)
+    return _checked(snapshot, interval, (*offline, *unknown), complete=complete)
 
 
 def check_known(snapshot: Snapshot, interval: Interval, *, complete: bool) -> None:

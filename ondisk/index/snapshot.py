@@ -182,6 +182,11 @@ class Snapshot:
                 self.connection.close()
             self.index.connections.give_back(self.connection)
 
+    def renew(self) -> None:
+        """Read the newest state from now on. Nothing may have been read of the one before."""
+        self.connection.execute("COMMIT")
+        self.connection.execute("BEGIN")
+
     def set_apart(self, segment: Segment) -> None:
         """From now on read one segment from a copy of its rows, and release the state of the index.
 

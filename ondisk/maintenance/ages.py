@@ -87,7 +87,7 @@ class Ages:
     def why_held(self, access: Access, state: State) -> str | None:
         """Return why a segment in this state is neither deleted nor archived; None if it may be.
 
-        One that a fix has to read first is left by each repack.
+        None as well for one that a fix reads first: a repack leaves it anyway.
         """
         if state & (State.UNALIGNED | State.CORRUPTED):
             return None

@@ -103,7 +103,7 @@ def fix(
         report.needs_check = access.needs_check()
         report.segments += map(Done.of, access.layout.mend(access))
         if not report.needs_check and not errors:
-            recount(access, "fix", places(access.directory))  # nothing in them is unknown now
+            recount(access, "fix", places(access.directory))  # all in them that can be read is known now
         report.segments += [_left_alone(each) for each in places_away(access)]
         report.segments += _unaccounted(access, report)
     return report
@@ -379,7 +379,7 @@ def _fixed(
         raise diagnosis.error
     if State.CORRUPTED in before.state | diagnosis.state:
         return _checked_again(access, transaction, before, known, rewriting=rewriting)
-    if diagnosis.held:
+    if diagnosis.held and not diagnosis.is_touched:
         return _left_alone(diagnosis)
     if diagnosis.consumed:
         assert known is not None

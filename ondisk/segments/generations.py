@@ -20,8 +20,7 @@ To replace a segment of generation 17 by generation 18:
     2. `link_old` links NAME to `.NAME.17` and syncs the directory, and with it the name `.NAME.18`.
     3. Commit the index: the new offsets, generation 18. From now on readers find `.NAME.18`.
     4. `complete` renames `.NAME.18` to NAME.
-    5. When nobody reads an older snapshot, `recover` removes `.NAME.17`, or `retire` moves it to `.replaced`, for jobs
-       that were planned before; see `ondisk.segments.replaced`.
+    5. When nobody reads an older snapshot, `recover` removes `.NAME.17`.
 
 A dir segment is a directory, which cannot replace another one: instead of 2, `move_old` renames NAME to `.NAME.17`.
 
@@ -33,7 +32,8 @@ To move a segment of generation 17 to another folder, as generation 18 of anothe
        the index is lost, a generation with such a mark is no data: the other folder has them.
     4. `complete` gives generation 18 its name. Then step 5 as above.
 
-To drop a segment: `move_old` renames NAME to `.NAME.17`. Commit the index; then step 5.
+To drop a segment: `move_old` renames NAME to `.NAME.17`. Commit the index; then step 5, or `retire` moves `.NAME.17` to
+`.replaced`, for jobs that were planned before; see `ondisk.segments.replaced`.
 
 A file gets its NAME only after the commit of its row, and loses it before the commit that removes the row. So while the
 index is trusted, a file at a NAME without a row is somebody else's.

@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import re
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -111,20 +111,15 @@ def remove(directory: Directory, now: float, seconds: float) -> int:
     Durability: what a power cut brings back has its rows, and the next call removes it.
     """
     old = [each for each in replaced(directory) if abs(now - each.at) >= seconds]
-    discard(directory, old)
-    for folder in folders(directory):
-        directory.discard(*(f"{folder}/{name}" for name in directory.names(folder) if _STAGED.fullmatch(name)))
-        directory.remove_directory(folder)
-    return len(old)
-
-
-def discard(directory: Directory, some: Collection[Replaced]) -> None:
-    """Remove some of what is kept. Durability: what a power cut brings back has its rows."""
-    for each in some:
+    for each in old:
         if each.entry is not None and each.entry.kind == "directory":
             drop_folder(directory, each.segment, each.name)
         else:
             directory.discard(each.name)
-    for folder in {parent_of(each.name) for each in some}:
+    for folder in {parent_of(each.name) for each in old}:
         directory.sync(folder)
-    directory.discard(*(each.name + ROWS for each in some))
+    directory.discard(*(each.name + ROWS for each in old))
+    for folder in folders(directory):
+        directory.discard(*(f"{folder}/{name}" for name in directory.names(folder) if _STAGED.fullmatch(name)))
+        directory.remove_directory(folder)
+    return len(old)

@@ -91,14 +91,14 @@ class Pinned(NamedTuple):
         return f"datum.seq IN ({gone})", [self.seq, int(Removal.AGED_AND_KEPT)]
 
     def _kept(self, opened: Opened) -> Iterator[tuple[str, int]]:
-        """Yield the files with rows that were dropped since, and how many; the newest generation has all of them."""
+        """Yield the files with rows that were dropped since, and how many; the newest file has all of a segment's."""
         known: set[int] = set()
         condition, values = self.aged()
-        for each in sorted(replaced(opened.index.directory), key=lambda each: each.generation, reverse=True):
+        for each in sorted(replaced(opened.index.directory), key=lambda each: each.at, reverse=True):
             name = each.name + ROWS
             with contextlib.suppress(Gone), kept_rows(name, opened, self.uuid) as snapshot:
                 found = {seq for (seq,) in snapshot.fetch(f"SELECT seq FROM datum WHERE {condition}", values)}
-                if found and not found & known:  # the latter: a killed repack left the rows of an older generation
+                if found and not found & known:  # the latter: a killed repack left older rows
                     known |= found
                     yield name, len(found)
 

@@ -30,7 +30,7 @@ from ondisk.errors import (
 )
 from ondisk.index import INDEX, segment_rows
 from ondisk.index.connections import Connections
-from ondisk.index.snapshot import Mark
+from ondisk.index.snapshot import Mark, Snapshot
 from ondisk.maintenance import repack as repack_module
 from ondisk.maintenance.archive import planned
 from ondisk.maintenance.maintain import maintain
@@ -747,14 +747,33 @@ def test_a_place_that_was_emptied_while_a_query_looked_is_not_missed(make, monke
     with access_to(dataset.path) as access, access.current().index.snapshot() as before:
         assert [*segment_rows.places(before)] == []
         dataset.archive(segment(dataset))
-        newest = access.current().index.snapshot
 
-        def emptied():
+        def emptied(snapshot):
             dataset.unarchive(f"{LAST}/{segment(dataset)}")
-            return newest()
+            renew(snapshot)
 
-        monkeypatch.setattr(before.index, "snapshot", emptied)
+        renew = Snapshot.renew
+        monkeypatch.setattr(Snapshot, "renew", emptied)
         assert place_checks.check_there(before, ALWAYS, complete=True) == []
+
+
+def test_a_query_that_begins_beside_a_fix_of_what_was_lost_answers_all_or_fails(make):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    before = content(dataset)
+    aside = gone(dataset)
+    dataset.close()
+    lose_index(dataset.path)
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        (again.path / LAST).rmdir()
+        aside.rename(again.path / LAST)
+        with access_to(again.path) as access, access.current().index.snapshot() as early:
+            assert [*segment_rows.places(early)] == []
+            again.fix()
+            assert place_checks.check_there(early, ALWAYS, complete=True) == []
+            assert [*segment_rows.places(early)] == [f"{LAST}/"]
+        assert same(content(again), before)
 
 
 @pytest.mark.check

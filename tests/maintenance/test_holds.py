@@ -233,16 +233,21 @@ def test_half_of_all_segments_are_not_deleted_at_once(aging):
         assert len([*dataset.query()]) == 5
 
 
-def test_a_segment_that_changed_is_read_by_a_fix_although_it_may_not_be_deleted_yet(aging):
+@pytest.mark.parametrize("is_found", [True, False], ids=["changed", "touched"])
+def test_a_segment_that_changed_is_read_by_a_fix_although_it_may_not_be_deleted_yet(aging, is_found):
+    """Only who reads it finds a change before its last bytes."""
+    aging.append([Datum(day(9).reftime, {"n": 9}, {"x": "y" * 10_000})])
     aging.close()
     change_config(aging.path, "delete_age = 10", "delete_age = 4")
     (changed, *_) = sorted(aging.path.glob("2*/*"))
-    changed.write_text("\n".join(changed.read_text().splitlines() * 2).replace('"n":', '"n":1', 1) + "\n")
+    text = changed.read_text()
+    changed.write_text(text.replace('"n":9', '"n":90' if is_found else '"n":8', 1))
     with ondisk.open(aging.path) as dataset:
-        assert [each.action for each in dataset.check() if State.UNALIGNED in each.state] == ["rescan"]
-        (done,) = [each for each in dataset.fix() if each.action]
+        (found,) = [each for each in dataset.check() if each.is_touched or State.UNALIGNED in each.state]
+        assert (State.UNALIGNED in found.state) == is_found
+        done = {each.segment: each for each in dataset.fix()}[found.segment]
         assert (done.action, "that old at once" in str(done.reasons)) == ("rescan", False)
-        assert len([*dataset.query()]) == 11
+        assert len([*dataset.query("n: 8 or 90")]) == 1
         dataset.repack()
         assert len([*dataset.query()]) == 11
 

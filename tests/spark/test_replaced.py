@@ -238,16 +238,19 @@ def test_copies_of_what_is_kept_change_nothing(create, many):
     assert dataset.check().is_clean
 
 
-def test_rows_that_a_killed_repack_has_left_hide_nothing(create, tmp_path, many):
-    """They are of an earlier state of a segment that the index still had then."""
-    dataset = make(create)
-    copied = tmp_path / "copy"
-    shutil.copytree(dataset.path, copied)
-    delete_by_age(copied)
-    for rows_left in copied.rglob("*.rows"):
-        path = dataset.path / rows_left.relative_to(copied)
+def killed_by_age(dataset, tmp_path):
+    """Leave what a repack that is killed before its commits leaves: rows of segments that the index still has."""
+    shutil.copytree(dataset.path, tmp_path / "copy")
+    delete_by_age(tmp_path / "copy")
+    for left in (tmp_path / "copy").rglob("*.rows"):
+        path = dataset.path / left.relative_to(tmp_path / "copy")
         path.parent.mkdir(exist_ok=True)
-        shutil.copy(rows_left, path)
+        shutil.copy2(left, path)
+
+
+def test_rows_that_a_killed_repack_has_left_hide_nothing(create, tmp_path, many):
+    dataset = make(create)
+    killed_by_age(dataset, tmp_path)
     append(dataset, [datum(hour, 9, hour) for hour in (2, 26, 50)])
     dataset.delete("station: 2")
     dataset.repack()
@@ -255,6 +258,19 @@ def test_rows_that_a_killed_repack_has_left_hide_nothing(create, tmp_path, many)
     assert same(rows(partitions, dataset.config), then), "the segments are still there"
     delete_by_age(dataset.path)
     assert len(kept(dataset)) == 6
+    assert same(contents(rows(partitions, dataset.config)), contents(then))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "blob"])
+def test_rows_that_a_killed_repack_has_left_hide_no_merged_segment(create, tmp_path, many, kind):
+    """A folder into which others are merged keeps its generation, which is lower than theirs."""
+    dataset = make(create, kind)
+    change(dataset, "archive")
+    append(dataset, [datum(hour, 7, hour) for hour in (1, 25, 49)])
+    killed_by_age(dataset, tmp_path)
+    change(dataset, "archive")
+    partitions, then = planned(dataset), expected(dataset)
+    delete_by_age(dataset.path)
     assert same(contents(rows(partitions, dataset.config)), contents(then))
 
 
