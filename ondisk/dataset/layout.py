@@ -67,11 +67,15 @@ def untrusted(path: str | os.PathLike[str]) -> NeedsCheck:
 
 
 def read_config(directory: Directory) -> DatasetConfig:
-    """Read `dataset.toml`; raise DatasetNotFound, or ConfigError if it is not valid."""
+    """Read `dataset.toml`; raise DatasetNotFound, or ConfigError if it is lost or not valid."""
     try:
         text = directory.read(CONFIG, _CONFIG_LIMIT).decode()
     except FileNotFoundError:
-        raise no_dataset(directory.path) from None
+        if directory.inode(INDEX) is None:
+            raise no_dataset(directory.path) from None
+        message = f"{directory.path} has {INDEX}, but no {CONFIG}, which says how its data are stored"
+        hint = f"Put {CONFIG} back, or write the same again. `ondisk adopt` makes one for a dataset of arkimet."
+        raise ConfigError(message, hint=hint) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{directory.path / CONFIG} is not UTF-8: {error}", hint="Save it as UTF-8.") from None
     source = Source(str(directory.path / CONFIG), text)
@@ -126,10 +130,7 @@ def hint_about_space(path: str | os.PathLike[str], config: DatasetConfig) -> str
 
 
 def no_dataset(path: str | os.PathLike[str]) -> DatasetNotFound:
-    """Return the error for a path that contains no dataset, or one whose configuration somebody has removed."""
-    if os.path.lexists(Path(path) / INDEX):
-        message = f"{os.fspath(path)} has {INDEX}, but no {CONFIG}, which says how its data are stored"
-        return DatasetNotFound(message, hint=f"Put {CONFIG} back, or write the same again.")
+    """Return the error for a path that contains no dataset."""
     hint = "Check the path, and whether its disk is mounted. `ondisk init` and ondisk.create make a new one."
     return DatasetNotFound(f"{os.fspath(path)} holds no dataset", hint=hint)
 

@@ -38,7 +38,7 @@ from ondisk.dataset.read import check_limit
 from ondisk.dataset.summaries import FieldCounts, Summary, counted_fields
 from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, LimitExceeded, MatchError, OndiskError, StateError, StorageError, shown
-from ondisk.index import segment_rows
+from ondisk.index import INDEX, segment_rows
 from ondisk.index.field_values import FieldSummary
 from ondisk.index.groups import By, Group, Part
 from ondisk.matcher import Everything, reftime_interval
@@ -385,7 +385,7 @@ def _datasets_at(path: str) -> list[str]:
 
 def _is_dataset(path: str) -> bool:
     try:
-        return Path(path, CONFIG).exists()
+        return any(Path(path, each).exists() for each in (CONFIG, INDEX))
     except OSError as error:
         hint = "Check the path, and your permission to read there."
         raise StorageError(f"{path}: {error.strerror}", hint=hint, errno=error.errno) from error

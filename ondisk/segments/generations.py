@@ -108,13 +108,14 @@ def names_of(directory: Directory, name: str, generation: int) -> Iterator[str]:
 
     The hidden name, the name, and the hidden name again: between the first two, a repack may promote the alias; after
     the second, the next repack may replace the file at the name and link the old one to the alias. Then again: a drop
-    may have begun and been undone meanwhile. A generation that is kept after that has left its alias; and somebody may
-    have renamed its place.
+    may have begun and been undone meanwhile. A generation that is kept after that has left its alias; and its place may
+    have another name.
     """
     alias = hidden(name, generation)
     yield from (alias, name, alias) * _LOOKS
     yield kept(name, generation)
-    yield from elsewhere(directory, name)
+    for other in elsewhere(directory, name):
+        yield from (hidden(other, generation), other)
 
 
 def retire(directory: Directory, name: str, generation: int) -> bool:

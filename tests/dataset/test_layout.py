@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 import ondisk
+from ondisk import Datum
 from ondisk.dataset.layout import CONFIG
 from ondisk.errors import (
     AlreadyExists,
-    DatasetNotFound,
     InvalidInput,
     StorageError,
 )
 from ondisk.index import INDEX
 
+T = datetime(2026, 11, 20, tzinfo=UTC)
 VALUES = {"format": "jsonl", "step": "daily"}
 
 
@@ -26,12 +29,15 @@ def test_a_directory_that_holds_something_else_is_left_alone(tmp_path):
         ondisk.create(tmp_path / "notes.txt", VALUES)
 
 
-def test_a_dataset_whose_configuration_was_removed_is_not_called_none(create):
-    dataset = create()
-    dataset.close()
-    (dataset.path / CONFIG).unlink()
-    with pytest.raises(DatasetNotFound, match=r"has index\.sqlite, but no dataset\.toml"):
-        ondisk.open(dataset.path)
+def test_a_dataset_whose_configuration_was_removed_is_neither_called_none_nor_left_out(create):
+    create("a").append([Datum(T, {}, {})])
+    lost = create("b")
+    lost.close()
+    (lost.path / CONFIG).unlink()
+    for read in (ondisk.open, lambda path: [*ondisk.merged([path.parent / "*"]).query()]):
+        with pytest.raises(InvalidInput, match=r"b has index\.sqlite, but no dataset\.toml") as caught:
+            read(lost.path)
+        assert caught.value.exit_code == 3
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 
 import pytest
 from kit import STEPS_OF_TIME
@@ -16,6 +17,7 @@ from worlds import access_to, change_config, clock, connections, content, datum,
 
 import ondisk
 from ondisk.dataset import place_checks
+from ondisk.dataset.query import Query
 from ondisk.errors import (
     AlreadyExists,
     ArchiveOffline,
@@ -740,6 +742,30 @@ def test_a_query_whose_state_is_older_than_a_move_misses_no_place(make):
             move()
             assert place_checks.check_there(before, ALWAYS, complete=True) == []
             assert [*place_checks.doubts(before, offline=True)] == []
+
+
+@pytest.mark.parametrize("verbs", [("unarchive", "rename"), ("rename", "unarchive"), ("merge", "rename")])
+def test_a_query_goes_on_beside_a_move_and_a_rename(make, verbs):
+    """What was moved or replaced before its place was renamed has its hidden name there."""
+    dataset = make()
+    dataset.archive(segment(dataset, 2))
+    before, place, query = content(dataset), "last", Query()
+    with access_to(dataset.path) as access, access.current().index.snapshot() as snapshot:
+        assert [*segment_rows.places(snapshot)] == [f"{LAST}/"]
+        for verb in verbs:
+            if verb == "unarchive":
+                dataset.unarchive(f".archive/{place}/{segment(dataset, 2)}")
+            elif verb == "rename":
+                place = "2026" if dataset.rename_archive(place, "2026") else place
+            else:  # with another file of the same size and the same end
+                dataset.delete("reftime: =2026-11-22T00:00:00Z; station: 0")
+                dataset.append([one(dataset, 48, 9)])
+                dataset.archive(segment(dataset, 2))
+        index, reader = access.current()
+        found = chain.from_iterable(
+            reader.query(snapshot, query.tree(index), query.order(index), None, with_data=True, on_damage=None)
+        )
+        assert same(before, [(each.reftime, dict(each.metadata), each.data) for each in found])
 
 
 def test_a_place_that_was_emptied_while_a_query_looked_is_not_missed(make, monkeypatch):
