@@ -67,15 +67,15 @@ def untrusted(path: str | os.PathLike[str]) -> NeedsCheck:
 
 
 def read_config(directory: Directory) -> DatasetConfig:
-    """Read `dataset.toml`; raise DatasetNotFound, or ConfigError if it is lost or not valid."""
+    """Read `dataset.toml`; raise DatasetNotFound, or ConfigError if it is not valid."""
     try:
         text = directory.read(CONFIG, _CONFIG_LIMIT).decode()
     except FileNotFoundError:
         if directory.inode(INDEX) is None:
             raise no_dataset(directory.path) from None
         message = f"{directory.path} has {INDEX}, but no {CONFIG}, which says how its data are stored"
-        hint = f"Put {CONFIG} back, or write the same again. `ondisk adopt` makes one for a dataset of arkimet."
-        raise ConfigError(message, hint=hint) from None
+        hint = f"Put {CONFIG} back, or write the same again; or repeat what was interrupted before it wrote it."
+        raise DatasetNotFound(message, hint=hint) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{directory.path / CONFIG} is not UTF-8: {error}", hint="Save it as UTF-8.") from None
     source = Source(str(directory.path / CONFIG), text)
