@@ -19,6 +19,7 @@ from ondisk import Datum
 from ondisk.dataset.access import Access
 from ondisk.dataset.skipped import Skipped
 from ondisk.errors import ArchiveOffline, NotFound, SegmentMissing, StateError
+from ondisk.maintenance import archive as archive_module
 from ondisk.maintenance import moved as moved_module
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import FOLLOW, State
@@ -927,7 +928,9 @@ def test_a_copy_of_a_place_is_used_when_the_place_itself_is_gone(three, is_known
     assert seqs(three) == before
 
 
-def test_a_place_is_away_although_some_of_its_segments_were_moved_to_a_copy_of_it(three, tmp_path):
+def test_a_place_is_away_although_some_of_its_segments_were_moved_to_a_copy_of_it(three, tmp_path, monkeypatch):
+    """The copy can only be read, so a fix does not give it an identity of its own."""
+    monkeypatch.setattr(archive_module, "_is_writable", lambda *_: False)
     with ondisk.open(three) as dataset:
         dataset.append(data(dataset, [8], 2))
         for day in (1, 2):
