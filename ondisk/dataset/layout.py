@@ -74,7 +74,7 @@ def read_config(directory: Directory) -> DatasetConfig:
         if directory.inode(INDEX) is None:
             raise no_dataset(directory.path) from None
         message = f"{directory.path} has {INDEX}, but no {CONFIG}, which says how its data are stored"
-        hint = f"Put {CONFIG} back, or write the same again; or repeat what was interrupted before it wrote it."
+        hint = f"Put {CONFIG} back, or write the same again. If create, restore or adopt was interrupted, repeat it."
         raise DatasetNotFound(message, hint=hint) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{directory.path / CONFIG} is not UTF-8: {error}", hint="Save it as UTF-8.") from None

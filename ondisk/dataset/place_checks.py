@@ -42,7 +42,7 @@ def away_in(snapshot: Snapshot) -> Iterator[Place]:
 def unknown_in(snapshot: Snapshot) -> list[Place]:
     """Return the places with data that the index does not know: it was lost while they were away. They may be back.
 
-    The snapshot, of which nothing was read before, is of a newer state then.
+    Call it before anything is read from the snapshot, which it may let begin again with the newest state.
     """
     return _confirmed(snapshot, _unknown_to)
 

@@ -32,7 +32,7 @@ def copy(snapshot: Snapshot, segment: Segment, path: Path) -> None:
 
 
 def read(snapshot: Snapshot, path: Path) -> str | None:
-    """Let a snapshot read the rows in a file, in place of those in the index; return the UUID of the index they are of.
+    """Let a snapshot read the rows in a file, in place of those in the index; return the UUID of their index.
 
     Returns:
         None if the file is not whole, or ondisk did not write it. Then the snapshot is of no use.

@@ -183,7 +183,7 @@ class Snapshot:
             self.index.connections.give_back(self.connection)
 
     def renew(self) -> None:
-        """Read the newest state from now on. Nothing may have been read of the one before."""
+        """Begin again, with the newest state. Only before anything is read: else one answer would mix two states."""
         self.connection.execute("COMMIT")
         self.connection.execute("BEGIN")
 

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import Self, TypeAlias
 
@@ -35,7 +36,7 @@ from ondisk.errors import (
     shown,
 )
 from ondisk.filesystem import Closing
-from ondisk.index import Snapshot
+from ondisk.index import INDEX, Snapshot
 from ondisk.index.transaction import Transaction
 from ondisk.replication import source_rows, token
 from ondisk.replication.apply import Applied, apply
@@ -380,8 +381,9 @@ def _found(path: _Path, source: Source) -> Dataset:
     try:
         return Dataset.open(path)
     except DatasetNotFound as error:
-        first = replicate_command(source, path, "--create")
-        error.hint = f"Check the path, and whether its disk is mounted. To make a new replica there: {first}"
+        if not Path(path, INDEX).exists():  # else only its configuration is missing
+            first = replicate_command(source, path, "--create")
+            error.hint = f"Check the path, and whether its disk is mounted. To make a new replica there: {first}"
         raise
 
 

@@ -193,6 +193,13 @@ def test_where_no_replica_is_a_disk_may_not_be_mounted(run, source):
     assert not [*Path("mounted").iterdir()]
 
 
+def test_a_replica_whose_configuration_was_removed_is_not_created_again(run, source):
+    assert run("replicate", source, "copy", "--create").code == 0
+    Path("copy/dataset.toml").unlink()
+    done = run("replicate", source, "copy")
+    assert (done.code, "Put dataset.toml back" in done.err, "--create" in done.err) == (11, True, False)
+
+
 def test_what_exists_is_not_created(run, source):
     assert run("replicate", "source", "copy", "--create").code == 0
     done = run("replicate", "source", "copy", "--create")

@@ -710,6 +710,15 @@ def gone(dataset, place="last"):
     return aside
 
 
+def lose_index_without_the_archive(dataset):
+    """Archive a segment, unmount its disk, and lose the index; return where the disk is."""
+    dataset.archive(segment(dataset))
+    aside = gone(dataset)
+    dataset.close()
+    lose_index(dataset.path)
+    return aside
+
+
 def test_an_archive_is_renamed_in_one_commit_and_a_running_query_goes_on(make):
     dataset = make()
     dataset.archive(segment(dataset))
@@ -785,11 +794,8 @@ def test_a_place_that_was_emptied_while_a_query_looked_is_not_missed(make, monke
 
 def test_a_query_that_begins_beside_a_fix_of_what_was_lost_answers_all_or_fails(make):
     dataset = make()
-    dataset.archive(segment(dataset))
     before = content(dataset)
-    aside = gone(dataset)
-    dataset.close()
-    lose_index(dataset.path)
+    aside = lose_index_without_the_archive(dataset)
     with ondisk.open(dataset.path) as again:
         again.fix()
         (again.path / LAST).rmdir()
@@ -868,11 +874,8 @@ def test_an_archive_that_is_away_is_told_apart_and_nothing_is_done_there(make, t
 
 def test_what_is_away_is_known_after_the_index_was_lost_too(make):
     dataset = make()
-    dataset.archive(segment(dataset))
     before = content(dataset)
-    aside = gone(dataset)
-    dataset.close()
-    lose_index(dataset.path)
+    aside = lose_index_without_the_archive(dataset)
     with ondisk.open(dataset.path) as again:
         assert again.fix().lost == 0
         assert any("the 16 data in .archive/last/ are not in the index" in each for each in again.doubts())
