@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from enum import Enum, auto
 from functools import partial
 from stat import S_ISDIR
 from typing import TypeAlias
@@ -21,7 +20,6 @@ from ondisk.index import INDEX, Segment, Snapshot, segment_rows
 from ondisk.index.changes import Removal
 from ondisk.index.sums import wrong_sums
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import carried_out, forgetting, recount
 from ondisk.maintenance.check import FileContent, read_content
 from ondisk.maintenance.compare import Outcome, Refused, Scanned, Subject, explained
@@ -58,7 +56,6 @@ def scan_later(access: Access, waiting: list[Diagnosis]) -> AbstractContextManag
 
 def fix(
     access: Access,
-    now: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
     scan_all: ScanAll = scan_later,
     *,
@@ -70,7 +67,6 @@ def fix(
     """Do what `check` reports for a fix. Each segment is diagnosed again first, under the lock.
 
     Args:
-        now: seconds since 1970; None for the present.
         scan_all: scans segments in advance, without the lock; what changed in between is scanned again.
 
     Raises:
@@ -84,7 +80,6 @@ def fix(
     """
     report = Report(str(access.path))
     errors: list[OndiskError] = []
-    ages = Ages.of(access, now)
     salvage = list(dict.fromkeys(salvage))
     with report.attached(errors):
         # Replaces a lost index, and raises before anything is read if this user has no permission to write.
@@ -99,7 +94,7 @@ def fix(
             with access.transaction("fix") as transaction:
                 if transaction.acknowledge():
                     transaction.commit()
-        report.add(_fix(access, now, progress, scan_all, errors, ages, forget=forget))
+        report.add(_fix(access, progress, scan_all, errors, forget=forget))
         report.needs_check = access.needs_check()
         report.segments += map(Done.of, access.layout.mend(access))
         if not report.needs_check and not errors:
@@ -123,11 +118,9 @@ def planned(
 
 def _fix(
     access: Access,
-    now: float | None,
     progress: Callable[[str], None],
     scan_all: ScanAll,
     errors: list[OndiskError],
-    ages: Ages,
     *,
     forget: bool,
 ) -> Iterator[Done]:
@@ -137,7 +130,7 @@ def _fix(
         _restore_generations(access)
     begun = access.ask(Snapshot.dataset)
     yield from map(Done.of, access.layout.follow(access))
-    inspection = Inspection(access, now, ages=ages, forget=forget)
+    inspection = Inspection(access, forget=forget)
     waiting = []
     is_wanted = partial(_is_wanted, needs_check=needs_check)
     found = readable(inspection.diagnoses(is_wanted), errors)
@@ -379,7 +372,7 @@ def _fixed(
         raise diagnosis.error
     if State.CORRUPTED in before.state | diagnosis.state:
         return _checked_again(access, transaction, before, known, rewriting=rewriting)
-    if diagnosis.held and not diagnosis.is_touched:
+    if not _is_wanted(diagnosis, needs_check=False):
         return _left_alone(diagnosis)
     if diagnosis.consumed:
         assert known is not None
@@ -387,8 +380,6 @@ def _fixed(
     if State.MISSING in diagnosis.state:
         assert known is not None
         return _without_file(access, transaction, diagnosis, known.segment)
-    if not diagnosis.state & FIXED and not diagnosis.is_touched:
-        return _left_alone(diagnosis)
     subject = Subject.of(access, transaction, name, known)
     if rewriting:
         return _result(diagnosis if diagnosis.state & FIXED else _changed(diagnosis), rewritten(subject))
@@ -463,14 +454,13 @@ def _checked_again(
     if not (diagnosis.is_touched and is_another_file(subject)):
         with access.current().index.snapshot() as snapshot:
             content = read_content(access, snapshot, known.segment)
-        verdict = _verdict(known, content)
-        if verdict is _Verdict.LEAVE:
-            return _left_alone(diagnosis)
-        if verdict is _Verdict.CLEAR:
+        if _is_cleared(known, content):
             transaction.note_check(known.segment, None)
             transaction.commit()
             said = "its damaged data are deleted; a repack rewrites the others"
             return Done(diagnosis.segment, diagnosis.state, (*diagnosis.reasons, said))
+        if not content.is_whole or not (content.is_read or (known.rows.count and content.wrong is None)):
+            return _left_alone(diagnosis)
         is_believed = content.wrong is None  # else the index may have wrong offsets for data after the damage
         back = " and was read again; data that were deleted, but not yet removed by a repack, are back"
         reasons = [*diagnosis.reasons, f"its file is complete again{'' if is_believed else back}"]
@@ -481,22 +471,9 @@ def _checked_again(
     return explained(outcome, replace(diagnosis, state=State.UNALIGNED, reasons=tuple(reasons)))
 
 
-class _Verdict(Enum):
-    LEAVE = auto()
-    """It is still damaged."""
-    CLEAR = auto()
-    """No datum that the index has is damaged any more."""
-    READ = auto()
-    """Its file is complete again: its data count as they are there."""
-
-
-def _verdict(known: Known, content: FileContent) -> _Verdict:
-    """Return what becomes of a segment with recorded damage, after its file was read again."""
-    is_right = content.wrong is None
-    if not known.rows.count and not content.is_read:
-        return _Verdict.LEAVE
-    if content.is_whole:
-        return _Verdict.READ if is_right or content.is_read else _Verdict.LEAVE
+def _is_cleared(known: Known, content: FileContent) -> bool:
+    """Return whether no datum that the index has is damaged any more, in a segment that is still damaged."""
     assert known.damage is not None
-    has_wrong_data = not is_right and known.rows.count
-    return _Verdict.LEAVE if has_wrong_data or is_loss(known.damage) else _Verdict.CLEAR
+    if content.is_whole or is_loss(known.damage):
+        return False
+    return content.wrong is None if known.rows.count else content.is_read
