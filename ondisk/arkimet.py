@@ -20,8 +20,8 @@ from typing import Any
 
 from ondisk import step
 from ondisk.config import DatasetConfig, toml
+from ondisk.dataset.auxiliary_files import SENTINEL, create_files, filter_of
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.layout import SENTINEL, create_files, filter_of
 from ondisk.errors import (
     AlreadyExists,
     ConfigError,
@@ -34,7 +34,7 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import find
-from ondisk.formats.described import HasItems
+from ondisk.formats.self_describing import HasItems
 from ondisk.index.connection import INDEX, connect_to_read, sqlite_errors
 from ondisk.index.index import revision_of
 from ondisk.maintenance.states import Diagnosis, Done, Report, State

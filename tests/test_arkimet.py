@@ -19,7 +19,7 @@ from kit.crashes import Killed, killed_at
 
 import ondisk
 from ondisk.cli import main
-from ondisk.dataset.layout import CONFIG, SENTINEL
+from ondisk.dataset.auxiliary_files import CONFIG, SENTINEL
 from ondisk.errors import AlreadyExists, ConfigError, DatasetExists, InvalidInput, StateError
 from ondisk.index import INDEX
 from ondisk.segments.places import PLACE

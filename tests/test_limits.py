@@ -13,8 +13,8 @@ import ondisk
 from ondisk import config, datum, frame
 from ondisk.cli import append as command
 from ondisk.cli import plot
-from ondisk.dataset import append, layout
-from ondisk.files import names
+from ondisk.dataset import append, auxiliary_files
+from ondisk.files import file_names
 from ondisk.files.append import LONGEST
 from ondisk.filesystem import directory
 from ondisk.formats import base, blob, vm2
@@ -49,14 +49,14 @@ FIGURES = {
     "extension of `blob`": [16],
     "`archive_age`, `delete_age`, `deletions_kept`, `quarantine_age`": [AGE],
     "`lock_timeout`": [config._RANGES["lock_timeout"][1]],
-    "`dataset.toml`, `pipeline.toml`": [layout._CONFIG_LIMIT, config._MAX_DOTS],
+    "`dataset.toml`, `pipeline.toml`": [auxiliary_files._CONFIG_LIMIT, config._MAX_DOTS],
     "a match expression": [parser.MAX_LENGTH],
     "parts of a condition": [where._MAX_NODES, where._MAX_DEPTH],
     "values of a condition, as in `.isin(…)`": [where._MAX_VALUES],
     "a component of a path in a dataset": [directory._LONGEST],
     "folders in each other in a dataset": [inspect._DEEPEST],
     "the path of an appended file": [LONGEST],
-    "a part of the name of an exported file": [names._LONGEST_PART],
+    "a part of the name of an exported file": [file_names._LONGEST_PART],
     "groups in a plot": [plot.MOST],
     "a batch of an append": [base.BATCH_SIZE, base.BATCH_BYTES],
     "a block of LZ4": [blocks.MAX_BLOCK_SIZE, 4 * MIB],
@@ -83,7 +83,7 @@ def test_the_figures_of_the_page_are_those_of_the_code(name):
 
 def test_limits_that_are_written_twice_agree():
     assert DEFAULTS.max_depth == payload.MAX_DEPTH
-    assert pipeline._LIMIT == layout._CONFIG_LIMIT
+    assert pipeline._LIMIT == auxiliary_files._CONFIG_LIMIT
     assert command._NAMED == append._REFUSALS
     assert blocks._BYTES_EACH == 32
     assert vm2._IS_WHOLE(b"1" * 18)

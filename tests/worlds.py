@@ -26,7 +26,7 @@ from formats.grib.build import grib1, grid1
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.access import Access
-from ondisk.dataset.layout import CONFIG, SENTINEL, read_config
+from ondisk.dataset.auxiliary_files import CONFIG, SENTINEL, read_config
 from ondisk.errors import IntegrityError, NotFound, StorageError
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.index import INDEX

@@ -29,7 +29,7 @@ from ondisk.backup.point import (
 )
 from ondisk.backup.target import Target
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.layout import CONFIG
+from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.dataset.place_checks import away_in, check_complete
 from ondisk.dataset.read import DatasetReader
 from ondisk.errors import DiskFull, FrameCorrupt, IntegrityError, InvalidInput, LockError, StorageError, shown

@@ -12,7 +12,7 @@ from typing import Any
 
 from zlib_ng.zlib_ng import crc32
 
-from ondisk.dataset.layout import CONFIG
+from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.datum import from_microseconds
 from ondisk.errors import DiskFull, DurabilityLost, IntegrityError, NotFound, OndiskError, StorageError, VersionTooNew
 from ondisk.filesystem import Directory, ReadableFile, WritableFile

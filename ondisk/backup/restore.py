@@ -26,7 +26,7 @@ from ondisk.backup.point import (
     whole,
 )
 from ondisk.backup.target import BackupLock, Target
-from ondisk.dataset.layout import CONFIG, check_apart
+from ondisk.dataset.auxiliary_files import CONFIG, check_apart
 from ondisk.errors import (
     AlreadyExists,
     DatasetExists,

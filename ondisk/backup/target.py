@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from ondisk.backup.point import POINT, SEGMENTS, Part, Point, SegmentCopy, read_lines, read_point, time_of, whole
-from ondisk.dataset.layout import CONFIG, check_apart
+from ondisk.dataset.auxiliary_files import CONFIG, check_apart
 from ondisk.errors import (
     AlreadyExists,
     DatasetNotFound,

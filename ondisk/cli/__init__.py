@@ -174,7 +174,7 @@ def _parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namesp
         given = parse(argv)
     except InvalidInput:
         return parse([default, *argv])
-    from ondisk.dataset.layout import CONFIG  # here, as no parser needs it
+    from ondisk.dataset.auxiliary_files import CONFIG  # here, as no parser needs it
 
     named = getattr(given, "dataset", None)
     if isinstance(named, str) and not Path(named, CONFIG).exists() and (":" in named or "match" not in given):

@@ -86,7 +86,7 @@ def run_init(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _check_free(path: str) -> None:
-    from ondisk.dataset.layout import check_free
+    from ondisk.dataset.auxiliary_files import check_free
     from ondisk.filesystem import Directory
 
     if Path(path).is_dir():

@@ -21,7 +21,7 @@ from ondisk.cli.arguments import (
     use_aliases,
 )
 from ondisk.cli.dataset import open_dataset, open_to_read
-from ondisk.cli.mistaken import check_numbers, note_columns, note_mistakes, noting
+from ondisk.cli.likely_mistakes import check_numbers, note_columns, note_mistakes, noting
 from ondisk.cli.streams import Output, complain, complain_of_input, printable, values_of, write_stdout
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
@@ -38,7 +38,7 @@ from ondisk.errors import (
 
 if TYPE_CHECKING:
     from ondisk import Dataset, Merged
-    from ondisk.dataset.skipped import Skipped
+    from ondisk.dataset.unreadable_data import Skipped
     from ondisk.files import ExportResult
 
 _HINTS = 3
@@ -104,7 +104,7 @@ def run_query(arguments: argparse.Namespace, output: Output) -> int:
     check_options(arguments, _QUERY_NEEDS, _QUERY_EXCLUDES)
     use_aliases(arguments)
     doubts: list[str] = []
-    from ondisk.dataset.skipped import Skipped  # here, as the parser does not need it
+    from ondisk.dataset.unreadable_data import Skipped  # here, as the parser does not need it
 
     skipped = Skipped()
     with open_to_read(arguments, doubts, complete=arguments.complete) as dataset:
@@ -323,7 +323,7 @@ def run_delete(arguments: argparse.Namespace, output: Output) -> int:
             output.show([{"deleted": count}], [f"{counted(count, 'datum')} deleted"])
             remains = bool(dataset.quarantine.kept)
         else:
-            from ondisk.dataset.layout import check_takes_data
+            from ondisk.dataset.auxiliary_files import check_takes_data
 
             check_takes_data(dataset.path, dataset.config)  # as the deletion does
             found = dataset.summary(arguments.match, fields=[])

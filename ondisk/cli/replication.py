@@ -15,7 +15,7 @@ from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskErr
 
 if TYPE_CHECKING:
     from ondisk.replication.compare import Verified
-    from ondisk.replication.mend import Healed
+    from ondisk.replication.heal import Healed
     from ondisk.replication.reconcile import Reconciled
     from ondisk.replication.replica import Pulled, Replica
 
@@ -103,7 +103,7 @@ def _replicate(replica: Replica, arguments: argparse.Namespace, output: Output) 
 def _compare(replica: Replica, arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.cli.dataset import changes_progress
     from ondisk.replication.compare import verify
-    from ondisk.replication.mend import heal
+    from ondisk.replication.heal import heal
     from ondisk.replication.reconcile import reconcile
 
     path = str(replica.dataset.path)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.layout import (
+from ondisk.dataset.auxiliary_files import (
     SENTINEL,
     SENTINEL_TEXT,
     check_takes_data,
@@ -297,7 +297,7 @@ class Access:
         """Return the index to write to; replace a lost or an exchanged one. The caller must hold the lock."""
         self._settle_next()
         if (exchanged := self._exchanged()) is not None:
-            from ondisk.dataset.exchanged import take_over
+            from ondisk.dataset.exchanged_index import take_over
 
             self._drop(queries=False)
             take_over(self.directory, exchanged, self.config.lock_timeout)
@@ -327,7 +327,7 @@ class Access:
     def _settle_next(self) -> None:
         """Finish the replacement of the index that a crash interrupted. The caller must hold the lock."""
         if self.directory.inode(NEXT) is not None:
-            from ondisk.dataset.exchanged import settle_next
+            from ondisk.dataset.exchanged_index import settle_next
 
             self._drop(queries=False)
             settle_next(self.directory, self.config.lock_timeout)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeVar, U
 
 from ondisk.config import ConfigDict, DatasetConfig
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.layout import (
+from ondisk.dataset.auxiliary_files import (
     CONFIG,
     check_free,
     check_no_archive,
@@ -493,7 +493,7 @@ class Dataset(Queryable):
         data: bool = False,
         archives: str = "all",
     ) -> DataFrame:
-        """Return the rows of the index that match as a DataFrame of Spark; see `ondisk.spark.frame` and docs/spark.md.
+        """Return the rows of the index that match as a DataFrame of Spark; see docs/spark.md.
 
         Args:
             spark: a session, such as `ondisk.spark.session()` returns.
@@ -506,7 +506,7 @@ class Dataset(Queryable):
         from ondisk.spark.session import installed
 
         with installed():
-            from ondisk.spark.frame import index_frame
+            from ondisk.spark.dataframe import index_frame
 
         return index_frame(self._access, spark, match, columns, data=data, needed=archives)
 

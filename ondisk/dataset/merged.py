@@ -26,11 +26,11 @@ from typing import Any, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
+from ondisk.dataset.auxiliary_files import CONFIG, no_dataset, open_directory, read_config
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.groups import check as check_groups
 from ondisk.dataset.groups import joined as joined_groups
 from ondisk.dataset.groups import parts_of
-from ondisk.dataset.layout import CONFIG, no_dataset, open_directory, read_config
 from ondisk.dataset.place_checks import unknown_in
 from ondisk.dataset.query import Query, Stored, data, described, joined_payloads, stored
 from ondisk.dataset.queryable import Queryable

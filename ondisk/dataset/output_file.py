@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
-from ondisk.dataset.layout import CONFIG
+from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.errors import AlreadyExists, DiskFull, InvalidInput, OndiskError, StorageError, shown
 from ondisk.filesystem import Directory, WritableFile
 

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import ArchiveOffline, NeedsCheck, SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.index import INDEX, Snapshot, segment_rows

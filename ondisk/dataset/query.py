@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from ondisk.dataset.access import Opened
 from ondisk.dataset.place_checks import check_past_damage, check_there
 from ondisk.dataset.read import DatasetReader, check_limit
-from ondisk.dataset.skipped import OnDamage, Skipped
+from ondisk.dataset.unreadable_data import OnDamage, Skipped
 from ondisk.datum import METADATA, Datum, from_microseconds
 from ondisk.errors import InvalidInput, MatchError, shown
 from ondisk.filesystem import Closing

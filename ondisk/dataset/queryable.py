@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ondisk.dataset.query import SHOWN, Match, Query, Results
 from ondisk.dataset.read import check_limit
-from ondisk.dataset.skipped import Damaged, skipped_of
+from ondisk.dataset.unreadable_data import Damaged, skipped_of
 from ondisk.datum import Datum
 from ondisk.filesystem import Closing
 

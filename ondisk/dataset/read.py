@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.skipped import OnDamage
+from ondisk.dataset.unreadable_data import OnDamage
 from ondisk.datum import EPOCH, INTEGER_MAX, NO_METADATA, Datum, Location, from_microseconds
 from ondisk.errors import (
     RESTORE,

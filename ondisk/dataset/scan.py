@@ -13,8 +13,8 @@ from ondisk.errors import InvalidInput, NotFound
 from ondisk.filesystem import Directory
 from ondisk.formats import Format, find, of_segments, recognised
 from ondisk.formats.base import FileStream, compression_of
-from ondisk.formats.described import Described
 from ondisk.formats.messages import Messages
+from ondisk.formats.self_describing import Described
 from ondisk.segment import Damage, SegmentFile
 
 _HEAD = 64 * 1024

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, checked_batch_size, refuse_old
-from ondisk.dataset.layout import CONFIG
+from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput, NotFound, OndiskError, StorageError, shown
-from ondisk.files.names import Describe
+from ondisk.files.file_names import Describe
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Batch, is_dir
 from ondisk.formats.base import BATCH_BYTES, BATCH_SIZE, Format
@@ -111,7 +111,7 @@ def append(
         paths: files, and folders for all that is in them and in their subfolders. In a folder, hidden names and
             unfinished files (`.tmp`, `.part`) are skipped, and links are refused.
         time: `name:FORM`, `path:FORM` or `mtime`; a FORM has directives of `strptime`, such as `%Y%m%d_%H%M`.
-        fields: field → `path`, `path:N`, `name` or `name:N`; see `ondisk.files.names`.
+        fields: field → `path`, `path:N`, `name` or `name:N`; see `ondisk.files.file_names`.
         tz: the time zone of times in names, such as `Europe/Rome`; None for UTC.
         batch_size: files in a batch; a batch also ends at 64 MiB.
         progress: called with the size of each file that was read.

@@ -20,12 +20,12 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
+from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import time_text
-from ondisk.dataset.layout import CONFIG
 from ondisk.dataset.merged import Merged
 from ondisk.dataset.output_file import check_outside
-from ondisk.dataset.skipped import Skipped, skipped_of
+from ondisk.dataset.unreadable_data import Skipped, skipped_of
 from ondisk.datum import Datum
 from ondisk.errors import (
     AlreadyExists,
@@ -37,7 +37,7 @@ from ondisk.errors import (
     StorageError,
     shown,
 )
-from ondisk.files.names import DEFAULT, Names
+from ondisk.files.file_names import DEFAULT, Names
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.formats.base import Kept
@@ -46,7 +46,7 @@ from ondisk.segments.generations import hidden, kept
 
 if TYPE_CHECKING:
     from ondisk.dataset.query import Match
-    from ondisk.dataset.skipped import Damaged
+    from ondisk.dataset.unreadable_data import Damaged
 
 _COPY = "Omit --link (in Python link=False): then the files are copies."
 _NOT_PERMITTED = f"Only the owner of a file may link it, and some filesystems have no links. {_COPY}"

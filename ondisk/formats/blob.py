@@ -19,9 +19,9 @@ from ondisk.datum import INTEGER_MAX, INTEGER_MIN, Datum, from_microseconds, mic
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, LimitExceeded
 from ondisk.formats import is_known
 from ondisk.formats.base import Batch, DescribesFiles, Format, Loaded, Readable, read_fully
-from ondisk.formats.described import Content, Described
 from ondisk.formats.diskqueue import cbor
 from ondisk.formats.metadata import canonical_metadata, times_to_text, without
+from ondisk.formats.self_describing import Content, Described
 from ondisk.segment import End, Laid, ScanResult, SegmentFile
 
 MAX_METADATA = 1024 * 1024

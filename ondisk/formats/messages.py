@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 from ondisk.datum import Datum
 from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, shown
 from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, FileStream, Readable
-from ondisk.formats.described import Content, Described
+from ondisk.formats.self_describing import Content, Described
 from ondisk.segment import Damage, End, Laid, ScanResult, SegmentFile
 
 END = b"7777"

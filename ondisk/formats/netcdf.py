@@ -26,7 +26,7 @@ from ondisk.datum import FieldType, microseconds
 from ondisk.errors import ConfigError, InvalidInput, shown
 from ondisk.formats import hdf5
 from ondisk.formats.blob import WholeFile
-from ondisk.formats.described import Content, pairs, positions
+from ondisk.formats.self_describing import Content, pairs, positions
 
 MAGIC = (b"CDF\1", b"CDF\2", b"CDF\5")
 """How a file of a classic format begins."""

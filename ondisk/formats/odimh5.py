@@ -20,8 +20,8 @@ from ondisk.datum import FieldType, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded, shown
 from ondisk.formats import hdf5
 from ondisk.formats.blob import WholeFile
-from ondisk.formats.described import Content, pairs, positions, time_of
 from ondisk.formats.hdf5 import Group
+from ondisk.formats.self_describing import Content, pairs, positions, time_of
 
 _TIME = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2}) ([0-9]{2})([0-9]{2})([0-9]{2})?", re.ASCII)
 _DEGREE = 1_000_000

@@ -20,8 +20,8 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, from_microseconds, microseconds
 from ondisk.errors import FrameCorrupt, InvalidInput
 from ondisk.formats.base import Batch, Kept
-from ondisk.formats.described import HasItems
 from ondisk.formats.lines import LineFormat, why_not_text
+from ondisk.formats.self_describing import HasItems
 from ondisk.segment import End, Laid, SegmentFile
 
 # Where possible without groups, which saves a third of the time: first a lookahead that refuses a sign or dot without

@@ -34,7 +34,7 @@ from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.durable_steps import complete, move
 from ondisk.maintenance.inspect import Inspection
-from ondisk.maintenance.moved import recognised
+from ondisk.maintenance.moved_by_hand import recognised
 from ondisk.maintenance.observe import all_known
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import Diagnosis, Done, Report, State

@@ -17,7 +17,7 @@ from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance.ages import Ages, by_age_remedy
 from ondisk.maintenance.inspect import Inspection, places_away
-from ondisk.maintenance.moved import moved_segments, renamed_places
+from ondisk.maintenance.moved_by_hand import moved_segments, renamed_places
 from ondisk.maintenance.observe import scan
 from ondisk.maintenance.states import Diagnosis, Report, State, Tally, readable
 from ondisk.segment import ScanResult

@@ -3,7 +3,7 @@
 A datum that is found again keeps its `seq`. One that the index did not know gets a new one. One that is not found is
 forgotten and counts as lost. If several data have the same unique values, one counts: see `Duplicates`. A second copy
 gets no rows. What is found here says how many there are of each; what follows from that for the file, the index and the
-report is decided in `ondisk.maintenance.reread`. An `Outcome` has the sentences of the report.
+report is decided in `ondisk.maintenance.rescan`. An `Outcome` has the sentences of the report.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ondisk.errors import IndexCorrupt, StateError, command, counted
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Copies, Segment, Snapshot
-from ondisk.index.aside import Aside
 from ondisk.index.changes import present
+from ondisk.index.rows_set_aside import Aside
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.duplicates import Duplicates, Settled
 from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.observe import scan
-from ondisk.maintenance.relaid import have_old_bytes
+from ondisk.maintenance.same_bytes import have_old_bytes
 from ondisk.maintenance.second_copy import missing_twin
 from ondisk.maintenance.states import Diagnosis, Done, Tally
 from ondisk.segment import REMEDY, End, ScanResult

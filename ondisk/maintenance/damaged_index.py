@@ -7,7 +7,7 @@ import os
 import stat
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation, open_directory, read_config
+from ondisk.dataset.auxiliary_files import SENTINEL, SENTINEL_TEXT, last_generation, open_directory, read_config
 from ondisk.errors import IndexCorrupt, InvalidInput, NeedsMigration, OndiskError, command
 from ondisk.filesystem import Directory
 from ondisk.formats import find

@@ -19,10 +19,10 @@ from ondisk.dataset.access import Access
 from ondisk.errors import IndexCorrupt, IntegrityError, SegmentMissing, StorageError
 from ondisk.formats import Format, is_dir
 from ondisk.index import Copies, Segment
-from ondisk.index.aside import Aside, Held
 from ondisk.index.precedence import Found, counts_in_files
+from ondisk.index.rows_set_aside import Aside, Held
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.relaid import BlockCache
+from ondisk.maintenance.same_bytes import BlockCache
 from ondisk.maintenance.states import Tally
 from ondisk.segments.dir import MetadataFile, file_name, verify
 from ondisk.segments.facts import SAME_BYTES

@@ -11,7 +11,7 @@ from stat import S_ISDIR
 from typing import TypeAlias
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError, StorageError, counted
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
@@ -24,11 +24,11 @@ from ondisk.maintenance.archive import carried_out, forgetting, recount
 from ondisk.maintenance.check import FileContent, read_content
 from ondisk.maintenance.compare import Outcome, Refused, Scanned, Subject, explained
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.dry_run import CHANGED, would_do
 from ondisk.maintenance.durable_steps import complete
 from ondisk.maintenance.inspect import Inspection, interval_of, places_away
-from ondisk.maintenance.moved import recognised
-from ondisk.maintenance.promised import CHANGED, promised
-from ondisk.maintenance.reread import Unfound, commit, in_place, is_another_file, renewed, rewritten
+from ondisk.maintenance.moved_by_hand import recognised
+from ondisk.maintenance.rescan import Unfound, commit, in_place, is_another_file, renewed, rewritten
 from ondisk.maintenance.salvage import salvaged, would_salvage
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State, readable
 from ondisk.segment import REMEDY, is_loss
@@ -113,7 +113,7 @@ def planned(
     """
     asked = [] if forget_place is None else [forgetting(access, forget_place).done]
     asked += [would_salvage(access, name) for name in salvage]
-    return promised(access, "rescan", released=State.MISSING if forget else State.OK, asked=asked)
+    return would_do(access, "rescan", released=State.MISSING if forget else State.OK, asked=asked)
 
 
 def _fix(

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from ondisk import json_shapes
+from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.dataset.json_lines import as_json, time_text
-from ondisk.dataset.layout import CONFIG
 from ondisk.datum import from_microseconds
 from ondisk.errors import OndiskError
 from ondisk.filesystem import Directory

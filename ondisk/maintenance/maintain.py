@@ -14,7 +14,7 @@ from typing import Any
 from ondisk.dataset.dataset import Dataset
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
 from ondisk.filesystem import Directory, MaintainLock
-from ondisk.maintenance.promised import promised
+from ondisk.maintenance.dry_run import would_do
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 
 _LOG = logging.getLogger("ondisk.maintenance")
@@ -105,7 +105,7 @@ def maintain(
     try:
         if dry_run:
             with Dataset.open(path, read_only=True) as dataset:
-                _look(dataset, result, partial(promised, dataset._access, "rescan", "repack"))
+                _look(dataset, result, partial(would_do, dataset._access, "rescan", "repack"))
         else:
             _mend(path, max_duration, progress, result)
     except Exception as error:  # even if it is a bug, the caller continues with the other datasets

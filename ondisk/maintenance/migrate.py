@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from ondisk.config import MAX_DEPTH, DatasetConfig
-from ondisk.dataset.exchanged import settle_next
-from ondisk.dataset.layout import CONFIG, open_directory, read_config
+from ondisk.dataset.auxiliary_files import CONFIG, open_directory, read_config
+from ondisk.dataset.exchanged_index import settle_next
 from ondisk.dataset.place_checks import missing
 from ondisk.datum import FieldType, Location, Value
 from ondisk.errors import (
@@ -45,12 +45,12 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory, ReadableFile, WritersLock
 from ondisk.formats import find
-from ondisk.formats.described import HasItems
+from ondisk.formats.self_describing import HasItems
 from ondisk.index import INDEX, Index, segment_rows
 from ondisk.index.convert import Converted, Old, back_up, clear, free_name, in_conflict, old
+from ondisk.index.merge_indices import Taken, TakeOver
 from ondisk.index.swap import LOGS, move_log, swap_in
 from ondisk.index.tables import REVISION
-from ondisk.index.take_over import Taken, TakeOver
 from ondisk.index.tide import TIDE, State, announce
 from ondisk.maintenance import old_archives
 from ondisk.maintenance.check import reason_at

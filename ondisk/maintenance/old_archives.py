@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from ondisk.dataset.layout import CONFIG, SENTINEL
+from ondisk.dataset.auxiliary_files import CONFIG, SENTINEL
 from ondisk.errors import InvalidInput, StateError, command
 from ondisk.filesystem import Directory
 from ondisk.index import INDEX

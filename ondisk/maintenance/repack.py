@@ -30,11 +30,11 @@ from ondisk.maintenance import replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived, merge_refusal, recount
 from ondisk.maintenance.check import old_items, staged_by_jobs
+from ondisk.maintenance.dry_run import would_do
 from ondisk.maintenance.durable_steps import COPIES, Rewriting, complete, drop
 from ondisk.maintenance.inspect import Inspection, places_away
-from ondisk.maintenance.moved import recognised
+from ondisk.maintenance.moved_by_hand import recognised
 from ondisk.maintenance.new_file import Written
-from ondisk.maintenance.promised import promised
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, raise_fatal, readable
 from ondisk.segments import quarantine
@@ -130,7 +130,7 @@ def planned(access: Access, *, by_age: bool = False, rewrite: bool = False, seco
     """
     access.check_trusted()
     released = State.DELETE_AGE if by_age else State.OK
-    return promised(access, "repack", rewrite=rewrite, second_copies=second_copies, released=released)
+    return would_do(access, "repack", rewrite=rewrite, second_copies=second_copies, released=released)
 
 
 def _repack(

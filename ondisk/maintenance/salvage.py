@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ondisk.dataset.access import Access
 from ondisk.errors import RESTORE, InvalidInput, SegmentCorrupt, SegmentMissing, command
-from ondisk.maintenance import reread
+from ondisk.maintenance import rescan
 from ondisk.maintenance.check import with_result, wrong_with
 from ondisk.maintenance.compare import Subject, explained
 from ondisk.maintenance.diagnosis import Known, misnamed
@@ -31,7 +31,7 @@ def salvaged(access: Access, name: str) -> Done:
     with access.transaction("fix") as transaction:
         diagnosis, known = _damaged(access, name)
         try:
-            outcome = reread.salvaged(Subject.of(access, transaction, name, known))
+            outcome = rescan.salvaged(Subject.of(access, transaction, name, known))
         except InvalidInput as error:  # as for a file of another version
             how = f"run {command('fix', access.path, '--yes')}"
             hint = f"{RESTORE}; or move it away, and {how}."

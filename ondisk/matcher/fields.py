@@ -20,7 +20,7 @@ from ondisk.matcher import (
     StartsWith,
     Undeclared,
 )
-from ondisk.matcher.parsing import NOT_DECLARED, known_fields
+from ondisk.matcher.fragments import NOT_DECLARED, known_fields
 
 _TAKES = {
     FieldType.INTEGER: "an int of 64 bits",

@@ -22,7 +22,7 @@ from ondisk.datum import INTEGER_MAX, INTEGER_MIN, METADATA, FieldType
 from ondisk.errors import InvalidInput, MatchError, shown
 from ondisk.matcher import Compare, Components, Expression, Item, Kind, Operator, Scalar, Undeclared
 from ondisk.matcher.aliases import NO_ALIASES, Aliases
-from ondisk.matcher.parsing import NOT_DECLARED, Fragment, all_of, any_of, known_fields
+from ondisk.matcher.fragments import NOT_DECLARED, Fragment, all_of, any_of, known_fields
 from ondisk.matcher.reftime import parse_times
 
 MAX_LENGTH = 100_000

@@ -27,7 +27,7 @@ from ondisk.datum import microseconds
 from ondisk.errors import MatchError
 from ondisk.local_time import offset_of
 from ondisk.matcher import Compare, EverySeconds, Expression, OneOf, Operator, TimeOfDay
-from ondisk.matcher.parsing import Fragment, all_of
+from ondisk.matcher.fragments import Fragment, all_of
 
 DAY_SECONDS = 86400
 _END_OF_TIME = microseconds(datetime.max.replace(tzinfo=UTC)) + 1

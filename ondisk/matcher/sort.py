@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from ondisk.datum import METADATA, Datum, FieldType, from_microseconds, microseconds
 from ondisk.errors import MatchError, shown
 from ondisk.matcher import Compare, Expression
-from ondisk.matcher.parsing import known_fields
+from ondisk.matcher.fragments import known_fields
 from ondisk.step import Interval
 
 SortInterval: TypeAlias = Literal["minute", "hour", "day", "month", "year"]

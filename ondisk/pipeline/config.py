@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from ondisk.config import Source, read_toml
+from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.dataset.input_file import open_source
-from ondisk.dataset.layout import CONFIG
 from ondisk.errors import ConfigError, shown
 
 _LIMIT = 1024 * 1024  # bytes

@@ -5,7 +5,7 @@ The dataset for errors is committed last and stores the marks of all files. Afte
 files that the dataset for errors does not know, and each dataset skips the files that it has stored. Each commit also
 stores the filters that divided its files: a file is never divided half by old and half by new filters, also if the
 dataset for errors was restored. And this notes what each other dataset has: one that was restored gets what it lacks,
-see `ondisk.pipeline.restored`.
+see `ondisk.pipeline.lost_imports`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from uuid import uuid4
 
 from ondisk.dataset.append import AppendResult, refuse_old
+from ondisk.dataset.auxiliary_files import CONFIG, check_takes_data, open_directory
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.layout import CONFIG, check_takes_data, open_directory
 from ondisk.errors import ConfigError, NotFound, OndiskError, StateError, StorageError
 from ondisk.files.append import UNFINISHED
 from ondisk.filesystem import PipelineLock
@@ -38,8 +38,8 @@ from ondisk.index.transaction import Transaction
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.metrics import write
 from ondisk.pipeline.config import PipelineConfig, holds_dataset, plain
+from ondisk.pipeline.lost_imports import Lacking, Note, lacking_of
 from ondisk.pipeline.report import PipelineReport
-from ondisk.pipeline.restored import Lacking, Note, lacking_of
 from ondisk.pipeline.task import NAMED, ImportOptions, InputFile, read_again
 from ondisk.staging.jobs import STAGED, remove_all
 from ondisk.staging.stage import FinishedStage, Stage
@@ -270,7 +270,7 @@ class Pipeline:
                 raise self._missing(missing, begun)
 
     def _find_lacking(self) -> None:
-        """Find datasets that lack known files; see `ondisk.pipeline.restored.lacking_of`."""
+        """Find datasets that lack known files; see `ondisk.pipeline.lost_imports.lacking_of`."""
         for at, name in enumerate(self.config.datasets):
             dataset = self._datasets[at]
             now, before = Note.of(dataset, self.config.name), Note.noted(self._errors, self._noted_as(name))

@@ -25,8 +25,8 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import refuse_old
+from ondisk.dataset.auxiliary_files import filter_of, open_directory, read_config
 from ondisk.dataset.input_file import Begun, and_damage, open_source
-from ondisk.dataset.layout import filter_of, open_directory, read_config
 from ondisk.datum import from_microseconds, microseconds
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, LimitExceeded, OndiskError, StateError, StorageError
 from ondisk.filesystem import Directory

@@ -17,21 +17,21 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ondisk.config import DatasetConfig
+from ondisk.dataset.auxiliary_files import CONFIG, create_files, filter_of
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.layout import CONFIG, create_files, filter_of
 from ondisk.dataset.segment_layout import Remark
 from ondisk.errors import DatasetExists, InvalidInput, NotFound, OndiskError, SegmentCorrupt, command
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import find
-from ondisk.formats.diskqueue.drafts import header_of
-from ondisk.formats.diskqueue.edges import has_json
+from ondisk.formats.diskqueue.begin_and_end import has_json
+from ondisk.formats.diskqueue.draft_versions import header_of
 from ondisk.formats.diskqueue.header import MAX_SIZE, VERSION, Header
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.maintenance.diagnosis import Circumstances, diagnose
+from ondisk.maintenance.dry_run import tried
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.observe import look_at, scan
-from ondisk.maintenance.promised import tried
 from ondisk.maintenance.states import Diagnosis, Report
 from ondisk.queue.layout import QueueLayout, astray, followed
 from ondisk.queue.position import beats_name, believed, misplaced_in, newer_than
@@ -168,7 +168,7 @@ def is_queue(directory: Directory) -> bool:
 
 
 def _planned(directory: Directory, config: DatasetConfig) -> Report:
-    """Return what an adoption would read, and raise as `promised`."""
+    """Return what an adoption would read, and raise as `would_do`."""
     report, format, layout = Report(str(directory.path)), find(config.format)(config), QueueLayout()
     at, consumer = Circumstances(config.step, needs_check=False, layout=layout), believed(directory)
     reading = layout.usage(directory)

@@ -23,7 +23,7 @@ from typing import TypeAlias, cast
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult
-from ondisk.dataset.layout import CONFIG
+from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.errors import AuthenticationFailed, InvalidInput, KeyMissing, NotFound, OndiskError, SegmentCorrupt
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch

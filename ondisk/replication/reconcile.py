@@ -29,7 +29,7 @@ from ondisk.maintenance.durable_steps import complete, withdraw
 from ondisk.replication import source_rows
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.compare import WANTED, Differences, Differs, OnRange, Situation, compared, situation
-from ondisk.replication.mend import Unmended, damaged_segments, mend
+from ondisk.replication.heal import Unmended, damaged_segments, mend
 from ondisk.replication.records import Records
 from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
 from ondisk.replication.source import rows_in

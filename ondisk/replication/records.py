@@ -35,8 +35,8 @@ from ondisk.errors import FrameCorrupt, IntegrityError, InvalidInput
 from ondisk.formats.diskqueue import cbor
 from ondisk.index.changes import OWN
 from ondisk.replication.feed import Kind, Lag
-from ondisk.replication.shapes import COUNT, Shape, fits
 from ondisk.replication.token import NO_COMPARISON, UUID, Token
+from ondisk.replication.validation import COUNT, Shape, fits
 
 HIGHEST = OWN  # no change has this number or a higher one
 LARGEST = 4 * 1024**3  # bytes of records, at most

@@ -21,8 +21,8 @@ from threading import Thread
 from typing import Self, TypeAlias
 
 from ondisk.config import DatasetConfig
+from ondisk.dataset.auxiliary_files import CONFIG, check_apart, read_config
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.layout import CONFIG, check_apart, read_config
 from ondisk.errors import (
     ConfigError,
     DatasetExists,

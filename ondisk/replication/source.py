@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ondisk.dataset.access import Access, Opened
+from ondisk.dataset.auxiliary_files import untrusted
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.layout import untrusted
 from ondisk.errors import InvalidInput, OndiskError, StateError, command, shown
 from ondisk.filesystem import Closing
 from ondisk.index import Row, Snapshot, changes

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias, TypeVar
 from ondisk.errors import InvalidInput, shown
 from ondisk.replication.feed import OVERHEAD, Kind
 from ondisk.replication.records import HIGHEST
-from ondisk.replication.shapes import COUNT, Shape, fits
 from ondisk.replication.source import DIGEST, MOST_SEQS, RANGE_BYTES, Contents, Description, Removed
 from ondisk.replication.token import NO_COMPARISON, UUID, Token
+from ondisk.replication.validation import COUNT, Shape, fits
 
 RECORDS = "application/x-ondisk-records"  # the media type of records
 Structure: TypeAlias = Token | Description | Contents | Removed

@@ -22,13 +22,18 @@ from starlette.types import ASGIApp
 from ondisk import json_shapes
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import json_summary, lines_of_data, lines_of_groups, names_of
-from ondisk.dataset.skipped import Skipped, skipped_of
+from ondisk.dataset.unreadable_data import Skipped, skipped_of
 from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, StateError, shown
 from ondisk.replication.records import encode
 from ondisk.replication.source import DatasetSource
 from ondisk.replication.wire import RECORDS, digest, to_json
-from ondisk.server.answers import Body, Json, Last, Make, Refused, Requests, Stream, doubts_of, error_as_json
-from ondisk.server.asked import (
+from ondisk.server.admission import Admission, Limits
+from ondisk.server.byte_ranges import Bytes, Stored, attachment, is_known, tag_of
+from ondisk.server.datasets import Served, is_readable
+from ondisk.server.metrics import Counts, metrics
+from ondisk.server.pages import routes as pages
+from ondisk.server.pages.login import Sessions
+from ondisk.server.requests import (
     IN_RECORDS,
     JSON,
     JSON_LINES,
@@ -44,12 +49,7 @@ from ondisk.server.asked import (
     in_url,
     location_in,
 )
-from ondisk.server.datasets import Served, is_readable
-from ondisk.server.door import Door, Limits
-from ondisk.server.metrics import Counts, metrics
-from ondisk.server.pages import routes as pages
-from ondisk.server.pages.login import Sessions
-from ondisk.server.stored import Bytes, Stored, attachment, is_known, tag_of
+from ondisk.server.responses import Body, Json, Last, Make, Refused, Requests, Stream, doubts_of, error_as_json
 from ondisk.tables import installed
 from ondisk.tables.columns import untyped
 from ondisk.tables.csv_output import csv_of
@@ -61,7 +61,7 @@ _ALONE = {"accept-ranges": "none"}
 def application(
     served: Mapping[str, Served], token: bytes | None, limits: Limits, counts: Counts, threads: ThreadPoolExecutor
 ) -> ASGIApp:
-    """Return the application that answers requests for datasets, by name. `token`: as in `Door`."""
+    """Return the application that answers requests for datasets, by name. `token`: as in `Admission`."""
     requests = Requests(served, threads)
     endpoints = Endpoints(requests, counts)
     dataset = "/dataset/{name}"
@@ -82,7 +82,7 @@ def application(
     handlers: Any = {OndiskError: _report, Refused: _report, HTTPException: _report_of_http, Exception: _report}
     inside = Starlette(routes=routes, exception_handlers=handlers)
     inside.router.redirect_slashes = False
-    return Door(inside, token, limits, counts, sessions)
+    return Admission(inside, token, limits, counts, sessions)
 
 
 class Endpoints:

@@ -12,9 +12,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ondisk.errors import InvalidInput
 from ondisk.filesystem import ReadableFile
-from ondisk.server.answers import Json, error_as_json
-from ondisk.server.door import Limits
+from ondisk.server.admission import Limits
 from ondisk.server.metrics import Counts
+from ondisk.server.responses import Json, error_as_json
 
 _SLICE = 256 * 1024  # bytes that a connection must take within the time limit
 

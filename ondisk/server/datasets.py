@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.layout import CONFIG
 from ondisk.errors import InvalidInput, OndiskError, shown
 
 _Identity: TypeAlias = tuple[tuple[int, int], tuple[int, int]] | None

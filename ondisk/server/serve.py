@@ -16,10 +16,10 @@ import uvicorn
 
 from ondisk.errors import ConfigError, InvalidInput, StorageError
 from ondisk.malloc import keep_freed
+from ondisk.server.admission import Limits
 from ondisk.server.app import application
 from ondisk.server.connection import limited
 from ondisk.server.datasets import by_name
-from ondisk.server.door import Limits
 from ondisk.server.metrics import Counts
 
 _BACKLOG = 1024

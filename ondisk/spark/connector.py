@@ -19,7 +19,7 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.matcher import And, Everything, Expression, IsMissing, Not, Or, matches, nodes
 from ondisk.spark.match_json import loads
-from ondisk.spark.pinned import Pinned
+from ondisk.spark.pinned_state import Pinned
 from ondisk.tables.index_to_arrow import all_columns
 
 OPTION = "connector"

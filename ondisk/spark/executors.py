@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult
+from ondisk.dataset.auxiliary_files import open_directory
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.input_file import notes_of_format
-from ondisk.dataset.layout import open_directory
 from ondisk.errors import StateError
 from ondisk.maintenance.check import ReadAll, Wrong, wrong_as_far_as_known
 from ondisk.maintenance.compare import Scanned

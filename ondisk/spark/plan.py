@@ -1,7 +1,7 @@
 """Planning: a snapshot of the index becomes partitions of about equal work, which are read without a lock.
 
 Who reads a partition later ignores what was added since, and raises an error if something was removed since: see
-`ondisk.spark.pinned`.
+`ondisk.spark.pinned_state`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ondisk.errors import InvalidInput, shown
 from ondisk.index import Snapshot
 from ondisk.index.where import without_functions
 from ondisk.matcher import Expression, reftime_interval
-from ondisk.spark.pinned import Pinned
+from ondisk.spark.pinned_state import Pinned
 from ondisk.step import Interval
 
 OPTION = "archives"

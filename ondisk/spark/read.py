@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.layout import open_directory, read_config
+from ondisk.dataset.auxiliary_files import open_directory, read_config
 from ondisk.index import Snapshot
-from ondisk.spark.pinned import Gone, changed, kept_rows
+from ondisk.spark.pinned_state import Gone, changed, kept_rows
 from ondisk.spark.plan import IndexState, Partition
 from ondisk.tables.arrow_values import DataToArrow
 from ondisk.tables.columns import DATA

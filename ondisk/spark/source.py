@@ -33,7 +33,7 @@ from ondisk.spark.columns import columns_of, schema_of
 from ondisk.spark.connector import METADATA, MOST_PARTS, OPTION, Pushed, room_beside
 from ondisk.spark.groups import Groups, groups_of
 from ondisk.spark.match_json import loads
-from ondisk.spark.pinned import Pinned
+from ondisk.spark.pinned_state import Pinned
 from ondisk.spark.plan import (
     ALL,
     Joined,

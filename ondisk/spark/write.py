@@ -32,9 +32,9 @@ from pyspark.sql.types import (
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.append import AppendResult, refuse_old
+from ondisk.dataset.auxiliary_files import check_takes_data, open_directory, read_config
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.expression import expression
-from ondisk.dataset.layout import check_takes_data, open_directory, read_config
 from ondisk.datum import CONTENT, FieldType, restored
 from ondisk.errors import DatasetNotFound, InvalidInput, counted, shown
 from ondisk.formats import Batch, Format, find

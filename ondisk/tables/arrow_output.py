@@ -26,7 +26,7 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.output_file import output_file
 from ondisk.dataset.query import Query, Results, snapshot_of
 from ondisk.dataset.read import DatasetReader
-from ondisk.dataset.skipped import Damaged, warn_of
+from ondisk.dataset.unreadable_data import Damaged, warn_of
 from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, shown
 from ondisk.formats import find

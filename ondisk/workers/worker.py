@@ -18,8 +18,8 @@ from typing import Any
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, Stored, refuse_old
+from ondisk.dataset.auxiliary_files import open_directory, read_config
 from ondisk.dataset.input_file import parsed
-from ondisk.dataset.layout import open_directory, read_config
 from ondisk.errors import OndiskError
 from ondisk.formats.base import BATCH_SIZE
 from ondisk.maintenance.check import wrong_with

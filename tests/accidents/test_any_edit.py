@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import OndiskError
 from ondisk.index import INDEX
 from ondisk.maintenance.maintain import maintain

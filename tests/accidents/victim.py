@@ -27,7 +27,7 @@ from ondisk.cli import main
 from ondisk.config import DatasetConfig
 from ondisk.errors import OndiskError
 from ondisk.formats import find
-from ondisk.formats.described import Described
+from ondisk.formats.self_describing import Described
 from ondisk.maintenance.states import Report
 
 LAST = ".archive/last"

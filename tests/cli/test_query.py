@@ -19,7 +19,7 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import json_shapes
-from ondisk.cli import mistaken
+from ondisk.cli import likely_mistakes
 from ondisk.cli.output import _data_shown
 from ondisk.cli.streams import printable
 from ondisk.dataset.json_lines import json_data
@@ -450,7 +450,7 @@ def test_columns_that_no_datum_has_are_noted_in_every_form(run, option):
 
 @pytest.mark.parametrize("option", [("--csv",), ("--parquet", "table", "--overwrite")])
 def test_a_note_on_columns_is_about_the_data_that_are_written_and_never_an_error(run, monkeypatch, option):
-    monkeypatch.setattr(mistaken, "_SAMPLE", 2)
+    monkeypatch.setattr(likely_mistakes, "_SAMPLE", 2)
     run("init", "events", "--step", "daily")
     with ondisk.open("events") as events:
         events.append(

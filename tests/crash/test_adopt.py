@@ -9,7 +9,7 @@ from test_arkimet import COUNT, aside, content, indices
 from test_arkimet import archive as arkimets
 
 import ondisk
-from ondisk.dataset.layout import CONFIG
+from ondisk.dataset.auxiliary_files import CONFIG
 
 from . import workload
 from .conftest import Sweep

@@ -15,7 +15,7 @@ import ondisk
 from ondisk.errors import TokenForeign
 from ondisk.replication import Replica
 from ondisk.replication.compare import verify
-from ondisk.replication.mend import heal
+from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import reconcile
 
 from .conftest import Sweep

@@ -60,7 +60,7 @@ from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index.import_log import Mark
 from ondisk.queue import Consumer
 from ondisk.replication import Replica
-from ondisk.replication.mend import heal
+from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import reconcile
 from ondisk.replication.source import PathSource
 from ondisk.segments import quarantine

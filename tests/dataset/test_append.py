@@ -20,7 +20,7 @@ from worlds import fail, locked, lose_index, sql
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import (
     ConfigError,
     DiskFull,

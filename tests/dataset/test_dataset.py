@@ -14,7 +14,7 @@ from worlds import datum, fail, hours, locked
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.layout import CONFIG
+from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.errors import (
     ConfigError,
     DatasetExists,

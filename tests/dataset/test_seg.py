@@ -28,7 +28,7 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import Datum, Location
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.datum import FieldType, from_microseconds
 from ondisk.errors import (
     DatumNotFound,

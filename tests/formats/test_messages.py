@@ -17,7 +17,7 @@ import ondisk
 from ondisk import DatasetConfig
 from ondisk.errors import FrameCorrupt, SegmentCorrupt
 from ondisk.formats import find, recognised
-from ondisk.formats.described import pairs
+from ondisk.formats.self_describing import pairs
 from ondisk.segment import End, Laid
 
 ONE, TWO = grib1(), grib2()

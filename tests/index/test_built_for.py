@@ -9,7 +9,7 @@ import pytest
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import (
     IndexCorrupt,
     NeedsMigration,

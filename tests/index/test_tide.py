@@ -15,7 +15,7 @@ from worlds import START, access_to, lose_index, sql
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import EXIT_FINDINGS, NeedsCheck
 from ondisk.filesystem import Directory
 from ondisk.index import INDEX

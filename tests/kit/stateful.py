@@ -28,8 +28,8 @@ from kit.crashes import Killed, killed_at
 from kit.model import MAINTAINED, Model, ModelRow, Status, same
 from ondisk.config import DatasetConfig
 from ondisk.dataset.append import AppendResult
+from ondisk.dataset.auxiliary_files import CONFIG, SENTINEL
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.layout import CONFIG, SENTINEL
 from ondisk.dataset.summaries import Summary
 from ondisk.datum import Datum, from_microseconds, microseconds
 from ondisk.errors import ArchiveOffline, DatumNotFound, DuplicateDatum, NeedsCheck, SegmentMissing

@@ -9,7 +9,7 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.auxiliary_files import SENTINEL
 
 START = datetime(2026, 11, 20, tzinfo=UTC)
 CONFIG = {"step": "daily", "unique": ["key"], "replace": "yes", "fields": {"key": "integer"}}

@@ -14,7 +14,7 @@ from worlds import access_to, clock, lose_index, renew_index
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import (
     DiskFull,
     FrameCorrupt,

@@ -10,7 +10,7 @@ from worlds import START, content, datum, lose_index, sql
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import FrameCorrupt, SegmentCorrupt
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State

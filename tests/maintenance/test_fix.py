@@ -14,7 +14,7 @@ from worlds import KINDS, START, A, B, C, Kind, World, locked, lose_index
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import LockError, ReadOnly, StorageError
 from ondisk.formats.lines import LineFormat
 from ondisk.maintenance.states import Done, Report, State

@@ -16,7 +16,7 @@ import pytest
 from kit.crashes import killed_in
 from worlds import ARCHIVE_AGE, DAY, DELETE_AGE, EARLIER, GRIB, KINDS, START, A, B, C, Kind, World, rot
 
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import IndexCorrupt, NeedsCheck
 from ondisk.index import INDEX
 from ondisk.maintenance.states import FIXED, State

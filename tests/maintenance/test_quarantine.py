@@ -12,7 +12,7 @@ import pytest
 from worlds import lose_index
 
 import ondisk
-from ondisk.dataset.layout import last_generation
+from ondisk.dataset.auxiliary_files import last_generation
 from ondisk.errors import AlreadyExists, InvalidInput, NotFound, ReadOnly, StorageError
 from ondisk.maintenance.check import check
 from ondisk.maintenance.inspect import found_segments

@@ -13,7 +13,7 @@ from worlds import START, datum, lose_index, sql
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.layout import SENTINEL
+from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import DatasetNotFound, IndexCorrupt, StateError, VersionTooNew
 from ondisk.index import INDEX
 from ondisk.index.import_log import Mark

@@ -9,7 +9,7 @@ import pytest
 
 import ondisk
 from ondisk import DatasetConfig, Datum
-from ondisk.dataset.layout import filter_of
+from ondisk.dataset.auxiliary_files import filter_of
 from ondisk.errors import ConfigError, MatchError
 from ondisk.formats import find
 from ondisk.pipeline.task import Division, Route, read_again

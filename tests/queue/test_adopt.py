@@ -15,7 +15,7 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import keys
-from ondisk.dataset.layout import CONFIG
+from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.datum import EPOCH, MICROSECOND
 from ondisk.errors import (
     AuthenticationFailed,

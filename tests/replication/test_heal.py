@@ -14,7 +14,7 @@ from ondisk import Datum
 from ondisk.errors import StateError, TokenExpired
 from ondisk.replication import Replica, compare
 from ondisk.replication.compare import verify
-from ondisk.replication.mend import Healed, heal
+from ondisk.replication.heal import Healed, heal
 from ondisk.replication.reconcile import reconcile
 
 

@@ -37,7 +37,7 @@ from ondisk.replication.records import Records
 from ondisk.replication.source import Contents, PathSource, Removed, source_of
 from ondisk.replication.token import Token
 from ondisk.replication.wire import digest, from_json, to_json
-from ondisk.server.door import Limits
+from ondisk.server.admission import Limits
 
 from .links import Fault, Link
 

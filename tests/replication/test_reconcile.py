@@ -19,7 +19,7 @@ from ondisk.index.atomic_change import AtomicChange
 from ondisk.index.changes import OWN
 from ondisk.replication.compare import Verified, verify
 from ondisk.replication.feed import Kind
-from ondisk.replication.mend import heal
+from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import Reconciled, _Steps, reconcile
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import PathSource

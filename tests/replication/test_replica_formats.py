@@ -14,7 +14,7 @@ from ondisk import Datum
 from ondisk.errors import AuthenticationFailed
 from ondisk.replication import Replica, promote
 from ondisk.replication.compare import verify
-from ondisk.replication.mend import heal
+from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import reconcile
 
 KEYS = "1 000102030405060708090a0b0c0d0e0f;2 " + bytes(range(32)).hex()

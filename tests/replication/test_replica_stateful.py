@@ -24,7 +24,7 @@ from ondisk.errors import StateError, TokenExpired, TokenForeign
 from ondisk.maintenance.states import State
 from ondisk.replication import Replica
 from ondisk.replication.compare import verify
-from ondisk.replication.mend import heal
+from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import reconcile
 
 CONFIGS: list[dict[str, Any]] = [

@@ -14,7 +14,7 @@ import pytest
 from server.conftest import PATIENCE, Serving, data, read_all, started
 
 import ondisk
-from ondisk.server.door import Limits
+from ondisk.server.admission import Limits
 
 pytestmark = pytest.mark.usefixtures("limited_memory")
 SECRET = "the content of a file outside"

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from ondisk.server.door import Limits
+from ondisk.server.admission import Limits
 
 from .conftest import PATIENCE, data, read_all
 

@@ -12,9 +12,9 @@ from dataclasses import asdict
 import pytest
 from test_readme import ROOT, begin, blocks, check_console, place  # noqa: F401
 
-from ondisk.server.answers import STATUS
-from ondisk.server.door import Limits
+from ondisk.server.admission import Limits
 from ondisk.server.metrics import HELP
+from ondisk.server.responses import STATUS
 
 PAGE = (ROOT / "docs/server.md").read_text(encoding="utf-8")
 SERVE = "$ ondisk serve weather &\nserving weather on http://127.0.0.1:8787/dataset/weather\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ondisk.server.answers import Refused
-from ondisk.server.stored import is_known, part_of
+from ondisk.server.byte_ranges import is_known, part_of
+from ondisk.server.responses import Refused
 
 TAG = '"a-1-10"'
 

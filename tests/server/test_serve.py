@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 import ondisk
 from ondisk.errors import ConfigError, DatasetNotFound, InvalidInput, StorageError
 from ondisk.replication.http_source import HttpSource
-from ondisk.server.door import Limits
+from ondisk.server.admission import Limits
 from ondisk.server.serve import is_loopback, listen, serve, tls_of
 
 from .conftest import data

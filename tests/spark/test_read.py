@@ -24,7 +24,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.errors import InvalidInput, MatchError
 from ondisk.index.connection import connect_to_read
-from ondisk.spark import frame, register, source, stream
+from ondisk.spark import dataframe, register, source, stream
 from ondisk.spark.columns import AS_JSON, arrow_type
 from ondisk.spark.match_json import dumps
 from ondisk.spark.source import check_options
@@ -172,7 +172,7 @@ def test_partitions_are_as_small_as_an_option_says_and_a_plan_is_logged(spark, d
 
 
 def test_large_answers_are_loads(spark, dataset, monkeypatch):
-    monkeypatch.setattr(frame, "SMALL", 5)
+    monkeypatch.setattr(dataframe, "SMALL", 5)
     condition = dataset.fields.product.startswith("a") | ~dataset.fields.key.is_null()
     large = dataset.index_frame(spark, condition)
     assert large.inputFiles() == []
@@ -191,7 +191,7 @@ def test_small_answers_are_no_scan(spark, dataset):
 
 @pytest.mark.check
 def test_the_program_itself_opens_no_second_library_of_sqlite():
-    code = "import sys, ondisk.spark.frame; print([name for name in sys.modules if name.startswith('adbc')])"
+    code = "import sys, ondisk.spark.dataframe; print([name for name in sys.modules if name.startswith('adbc')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -11,9 +11,9 @@ from typing import cast
 
 from ondisk.backends.elliptics.extents import FIRST, Extent, Extents
 from ondisk.backends.elliptics.settings import FIELDS, Limits
+from ondisk.dataset.auxiliary_files import untrusted
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.delete import State
-from ondisk.dataset.layout import untrusted
 from ondisk.datum import Datum, from_microseconds, microseconds
 from ondisk.errors import IntegrityError, SegmentCorrupt, SegmentMissing
 from ondisk.matcher import And, Compare, Expression, OneOf

@@ -30,12 +30,12 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, microseconds
 from ondisk.errors import InvalidInput
-from ondisk.formats import described
+from ondisk.formats import self_describing
 from ondisk.formats.base import Kept
 from ondisk.formats.bufr.program import Program, Undecodable, Value, Wanted, make, run
 from ondisk.formats.bufr.tables import Tables, descriptor
-from ondisk.formats.described import Content, pairs
 from ondisk.formats.messages import MANY, Messages
+from ondisk.formats.self_describing import Content, pairs
 
 Time: TypeAlias = tuple[int, int, int, int, int, int]
 
@@ -382,8 +382,8 @@ def time_of(values: Mapping[int, Any]) -> Time | None:
 def moment(time: Time) -> datetime:
     """Return a time as a report says it; 24:00 is the beginning of the next day; or raise InvalidInput."""
     if time[3:] == (24, 0, 0):
-        return earlier(described.time_of(*time[:3], 0, 0, 0), -24 * 3600)
-    return described.time_of(*time)
+        return earlier(self_describing.time_of(*time[:3], 0, 0, 0), -24 * 3600)
+    return self_describing.time_of(*time)
 
 
 def earlier(time: datetime, seconds: int) -> datetime:

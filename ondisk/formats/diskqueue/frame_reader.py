@@ -16,7 +16,7 @@ from ondisk import frame
 from ondisk.errors import SegmentCorrupt
 from ondisk.formats.base import BATCH_BYTES, Batch, FileStream, Readable
 from ondisk.formats.diskqueue import blocks
-from ondisk.formats.diskqueue.drafts import events
+from ondisk.formats.diskqueue.draft_versions import events
 from ondisk.formats.diskqueue.encryption import Frames
 from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.payload import Kind, first_key, kind_of

@@ -36,7 +36,7 @@ from ondisk.formats.base import (
     read_fully,
     sifted,
 )
-from ondisk.formats.diskqueue import blocks, cbor_payload, drafts, edges, encryption, header, payload
+from ondisk.formats.diskqueue import begin_and_end, blocks, cbor_payload, draft_versions, encryption, header, payload
 from ondisk.formats.diskqueue.frame_reader import FrameReader, Place, batches
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.metadata import Declared, OncePerMapping, without
@@ -61,7 +61,7 @@ class Seg(Format, JoinsParts):
         if config.encryption != "none" and config.format == self.name:
             encryption.check_installed()
         self._seals = config.encryption == "aes-256-gcm"
-        self._header = edges.chosen(config)
+        self._header = begin_and_end.chosen(config)
         self._kind = payload.Kind.of(self._header)
         plain = self._header.version if self._header.version < header.VERSION else header.VERSION
         self.preamble = header.Header(plain, options=self._header.options & header.PROTOBUF).pack()
@@ -77,7 +77,7 @@ class Seg(Format, JoinsParts):
         except (InvalidInput, SegmentCorrupt):
             return False
         if found.version == 0:
-            return len(head) > found.size + edges.LENGTH and edges.begins_with_json(head)
+            return len(head) > found.size + begin_and_end.LENGTH and begin_and_end.begins_with_json(head)
         return found.version == header.VERSION or len(head) > found.size
 
     @property
@@ -105,7 +105,7 @@ class Seg(Format, JoinsParts):
 
         def read(position: int, size: int) -> bytes:
             nonlocal head
-            head += read_fully(stream, min(position + size, edges.SEARCHED) - len(head))
+            head += read_fully(stream, min(position + size, begin_and_end.SEARCHED) - len(head))
             return head[position : position + size]
 
         found = self._header_in(head, read)
@@ -113,11 +113,11 @@ class Seg(Format, JoinsParts):
         plain, opener = encryption.decrypted(rest, found, max_size=self.config.max_datum_size)
         if found.draft:
             begin = read_fully(plain, blocks.BEGIN_SIZE)
-            found, plain = drafts.with_stream(found, begin), Chained(begin, plain)
+            found, plain = draft_versions.with_stream(found, begin), Chained(begin, plain)
         return self.frames_at(plain, found, found.logical_size, opener)
 
     def _header_in(self, head: bytes, read: Callable[[int, int], bytes]) -> header.Header:
-        return drafts.header_of(head, read, max_size=self.config.max_datum_size)
+        return draft_versions.header_of(head, read, max_size=self.config.max_datum_size)
 
     def frames_at(
         self, stream: Readable, found: header.Header, offset: int, opener: encryption.Frames | None = None
@@ -133,12 +133,12 @@ class Seg(Format, JoinsParts):
         except (InvalidInput, SegmentCorrupt) as error:
             yield ScanResult(damage=[Damage(0, file.size(), error.message)])
             return
-        if head.version == 0 and not edges.has_json(file):
-            yield ScanResult(damage=[Damage(0, file.size(), edges.NO_JSON)])
+        if head.version == 0 and not begin_and_end.has_json(file):
+            yield ScanResult(damage=[Damage(0, file.size(), begin_and_end.NO_JSON)])
             return
         limit, most = self.config.max_datum_size, BATCH_BYTES + self.config.max_datum_size
         file, opener = encryption.opened(file, head, max_size=limit)
-        head = drafts.with_stream(head, file.read(head.size, blocks.BEGIN_SIZE))
+        head = draft_versions.with_stream(head, file.read(head.size, blocks.BEGIN_SIZE))
         stream, size = FileStream(file, head.size), head.size
         frames = FrameReader(stream, head, max_size=limit, position=size, offset=size, keeps_blocks=True, opener=opener)
         end = End(size, size, 0, head.compressed, head.kind)
@@ -148,7 +148,7 @@ class Seg(Format, JoinsParts):
 
         def is_end(fault: frame.Fault) -> bool:
             nonlocal is_whole
-            is_whole = file.size() - end.size <= most and edges.is_torn(frames, file, most)
+            is_whole = file.size() - end.size <= most and begin_and_end.is_torn(frames, file, most)
             return is_whole
 
         for scanned in frames.with_damage(is_end):
@@ -179,7 +179,7 @@ class Seg(Format, JoinsParts):
         yield ScanResult(blocks=read, damage=damage, end=end, foreign=foreign, in_place=in_place, missing=missing)
 
     def is_empty(self, file: SegmentFile) -> bool:
-        return edges.is_begun(file, self.begin().content)
+        return begin_and_end.is_begun(file, self.begin().content)
 
     def is_readable(self, file: SegmentFile) -> bool:
         if super().is_readable(file):
@@ -192,7 +192,7 @@ class Seg(Format, JoinsParts):
     def sealer(self, file: SegmentFile, name: str, end: End | None = None) -> Sealer | None:
         limit = self.config.max_datum_size
         try:
-            head = drafts.header_of(file.read(0, header.MAX_SIZE), file.read, max_size=limit)
+            head = draft_versions.header_of(file.read(0, header.MAX_SIZE), file.read, max_size=limit)
         except (InvalidInput, SegmentCorrupt):
             return None  # whoever reads its data reports what is wrong
         sealer = encryption.sealer_of(head, file.read, inner_of(name), max_size=limit)
@@ -321,11 +321,11 @@ class Seg(Format, JoinsParts):
         return sifted(imported, slice(0, len(payloads)))
 
     def begin(self) -> Laid:
-        return edges.begun(self._header)
+        return begin_and_end.begun(self._header)
 
     def begin_for_all(self) -> Laid:
         chosen = self._header
-        return edges.begun(replace(chosen, version=chosen.version or header.VERSION,
+        return begin_and_end.begun(replace(chosen, version=chosen.version or header.VERSION,
                               options=chosen.options & ~header.PROTOBUF))  # fmt: skip
 
     @classmethod
@@ -364,13 +364,13 @@ class Seg(Format, JoinsParts):
         if not end.size and self.is_empty(file):
             return self.begin()
         limit = BATCH_BYTES + self.config.max_datum_size  # no crash leaves more after the last whole frame
-        file = edges.decrypted(file, self.config.max_datum_size)
+        file = begin_and_end.decrypted(file, self.config.max_datum_size)
         if end.size:
             found = header.Header.of_kind(end.kind)
             found = replace(found, options=found.options | header.LZ4 * end.compressed)
             before, position, offset = blocks.FRAME_HEADER * end.compressed, end.size, end.length
         else:
-            found = edges.header_of(file)
+            found = begin_and_end.header_of(file)
             before, position, offset = b"", found.size, found.size
         stream, position = Chained(before, FileStream(file, position)), position - len(before)
         frames = FrameReader(stream, found, max_size=limit, position=position, offset=offset, keeps_blocks=True)
@@ -380,7 +380,7 @@ class Seg(Format, JoinsParts):
         if sealed is not None and is_zeros(file, sealed):
             # An end mark and nothing else, or zeros that a power cut left in place of blocks not yet written.
             new_end: int | None = sealed if frames.rest(limit) == b"" else None
-        elif frames.damage is not None and not edges.is_torn(frames, file, limit):
+        elif frames.damage is not None and not begin_and_end.is_torn(frames, file, limit):
             reason = f"damage at byte {frames.damage.offset}: {frames.damage.reason}; it is more than a torn end"
             hint = f"{RESTORE}." if end.size else MOVE
             raise SegmentCorrupt(reason, hint=hint, offset=frames.damage.offset)

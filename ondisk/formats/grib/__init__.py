@@ -23,9 +23,9 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, microseconds
 from ondisk.errors import InvalidInput
 from ondisk.formats.base import Kept
-from ondisk.formats.described import Content, time_of
 from ondisk.formats.grib import edition1, edition2
 from ondisk.formats.messages import MANY, Messages
+from ondisk.formats.self_describing import Content, time_of
 
 _SHORTEST = 40
 _LONGEST_KEY = 1024  # bytes; grids with a list of points have more

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from ondisk.errors import InvalidInput
-from ondisk.formats.described import pairs
 from ondisk.formats.grib.octets import MISSING_2, UNITS, bounds, duration, ibm, signed, three, timedef, two
+from ondisk.formats.self_describing import pairs
 
 _BEGIN = 8  # of section 1
 LARGE = 0x800000

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from ondisk.errors import InvalidInput
-from ondisk.formats.described import pairs
 from ondisk.formats.grib.octets import MISSING_1, MISSING_4, bounds, duration, four, ieee, signed, three, timedef, two
+from ondisk.formats.self_describing import pairs
 
 _HEAD, _LEAST = 16, 60
 _DATA = 7  # the last section of a field

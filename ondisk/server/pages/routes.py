@@ -18,14 +18,14 @@ from starlette.routing import Route
 from ondisk import json_shapes
 from ondisk.dataset.dataset import Dataset
 from ondisk.errors import InvalidInput, NotFound, shown
-from ondisk.server.answers import Json, Refused, Requests, error_as_json
-from ondisk.server.asked import location_in
 from ondisk.server.pages import views
 from ondisk.server.pages.content import picture_type
 from ondisk.server.pages.login import COOKIE, LASTS, PER, Sessions, local_path
 from ondisk.server.pages.points import Wanted, points, time_of
 from ondisk.server.pages.render import HEADERS, Page, static
 from ondisk.server.pages.views import Asked
+from ondisk.server.requests import location_in
+from ondisk.server.responses import Json, Refused, Requests, error_as_json
 
 _SANDBOX = {"content-security-policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
 _View: TypeAlias = Callable[[Dataset, Asked], dict[str, Any]]

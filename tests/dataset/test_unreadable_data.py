@@ -17,7 +17,7 @@ from worlds import sql
 
 import ondisk
 from ondisk import Datum, keys
-from ondisk.dataset.skipped import Skipped
+from ondisk.dataset.unreadable_data import Skipped
 from ondisk.datum import Location
 from ondisk.errors import (
     DataSkipped,

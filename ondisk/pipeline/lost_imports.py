@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
+from ondisk.dataset.auxiliary_files import untrusted
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.layout import untrusted
 from ondisk.errors import StateError
 from ondisk.pipeline.task import InputFile
 

@@ -8,7 +8,7 @@ import pytest
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.layout import CONFIG
+from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.errors import (
     AlreadyExists,
     DatasetNotFound,

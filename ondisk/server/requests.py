@@ -15,9 +15,9 @@ from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import InvalidInput, shown
 from ondisk.replication.feed import MAX_BYTES
 from ondisk.replication.records import HIGHEST
-from ondisk.replication.shapes import Shape, fits
 from ondisk.replication.source import MOST_SEQS
 from ondisk.replication.token import Token
+from ondisk.replication.validation import Shape, fits
 from ondisk.replication.wire import RECORDS, from_json, seqs_from_json
 from ondisk.tables.columns import column_types, names_in, untyped
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ondisk.server.door import Limits
+from ondisk.server.admission import Limits
 
 from .conftest import PATIENCE, Serving, data, read_all
 

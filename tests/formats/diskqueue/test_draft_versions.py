@@ -21,7 +21,7 @@ from ondisk import Datum, frame, keys
 from ondisk.config import DatasetConfig
 from ondisk.errors import ConfigError, InvalidInput, OndiskError
 from ondisk.formats import find
-from ondisk.formats.diskqueue import drafts, encryption, payload
+from ondisk.formats.diskqueue import draft_versions, encryption, payload
 from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.keys import Key, KeyRing
@@ -43,7 +43,7 @@ def _key():
 
 
 def written(version, compression, events=EVENTS):
-    return drafts.write(segments.encode(events), KEY, version=version, compression=compression)
+    return draft_versions.write(segments.encode(events), KEY, version=version, compression=compression)
 
 
 def read(content, format=SEG):
@@ -106,7 +106,7 @@ def test_a_block_that_compresses_better_is_read():
 def test_versions_without_a_compression_are_refused():
     for version, compression in ((2, "stream"), (3, "none")):
         with pytest.raises(InvalidInput, match="has no compression"):
-            drafts.write([], KEY, version=version, compression=compression)
+            draft_versions.write([], KEY, version=version, compression=compression)
 
 
 @pytest.mark.parametrize(("version", "compression"), KINDS[:3])

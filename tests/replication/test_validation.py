@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ondisk.replication.shapes import COUNT, Shape, fits
+from ondisk.replication.validation import COUNT, Shape, fits
 
 CASES: list[tuple[object, Shape, bool]] = [
     (0, COUNT, True),

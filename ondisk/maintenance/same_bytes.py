@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from ondisk.formats import Format
 from ondisk.index import Segment
-from ondisk.index.aside import Aside, Place
+from ondisk.index.rows_set_aside import Aside, Place
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Block, End, SegmentFile
 from ondisk.segments.facts import add_to_checksum

@@ -16,7 +16,7 @@ from ondisk import Dataset, Datum, formats
 from ondisk.replication import Replica
 from ondisk.replication.compare import verify
 from ondisk.replication.feed import Kind
-from ondisk.replication.mend import heal
+from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import reconcile
 from ondisk.replication.source import source_of
 

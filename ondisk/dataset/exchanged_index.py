@@ -9,7 +9,7 @@ import contextlib
 import os
 import stat
 
-from ondisk.dataset.layout import EXCHANGED_TEXT, SENTINEL
+from ondisk.dataset.auxiliary_files import EXCHANGED_TEXT, SENTINEL
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import find, is_dir

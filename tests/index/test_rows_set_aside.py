@@ -8,7 +8,7 @@ import pytest
 from ondisk import DatasetConfig
 from ondisk.filesystem import Directory
 from ondisk.index import Index, Segment
-from ondisk.index.aside import Aside
+from ondisk.index.rows_set_aside import Aside
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Block, End
 from ondisk.step import DAY, Interval

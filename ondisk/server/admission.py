@@ -15,10 +15,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ondisk.errors import ConfigError, InvalidInput, LimitExceeded, LockError, OndiskError, shown
-from ondisk.server.answers import Refused
 from ondisk.server.metrics import Counts
 from ondisk.server.pages.login import Sessions
 from ondisk.server.pages.routes import answer_of, is_for_people
+from ondisk.server.responses import Refused
 
 _LOG = logging.getLogger("ondisk.server")
 _AS_TYPED = (b"x-content-type-options", b"nosniff")  # of all answers: stored bytes may look like a page
@@ -50,7 +50,7 @@ class _Gone(Exception):
     """The client has closed the connection."""
 
 
-class Door:
+class Admission:
     """Lets requests in to an application, one by one, and ends those that nobody waits for any more.
 
     Args:

@@ -32,7 +32,7 @@ from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
 CHANGED = "its bytes are not those that the index describes: another program has changed them"
 
 
-def promised(
+def would_do(
     access: Access,
     *actions: str,
     rewrite: bool = False,

@@ -1,4 +1,4 @@
-"""`ondisk.files.names`."""
+"""`ondisk.files.file_names`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ondisk import Datum
 from ondisk.datum import FieldType
 from ondisk.errors import InvalidInput
-from ondisk.files.names import Names, safe
+from ondisk.files.file_names import Names, safe
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FIELDS = {"site": FieldType.TEXT, "station": FieldType.INTEGER, "made": FieldType.TIMESTAMP}

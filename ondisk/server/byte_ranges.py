@@ -16,8 +16,8 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.expression import expression
 from ondisk.dataset.segment_bytes import SegmentBytes
 from ondisk.errors import InvalidInput
-from ondisk.server.answers import Refused, Work
 from ondisk.server.metrics import Counts
+from ondisk.server.responses import Refused, Work
 
 _PIECE = 1024 * 1024  # bytes
 _RANGE = re.compile(r"bytes=[ \t]*(?:(\d{1,30})-(\d{0,30})|-(\d{1,30}))[ \t]*", re.IGNORECASE | re.ASCII)

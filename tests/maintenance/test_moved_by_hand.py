@@ -17,7 +17,7 @@ from worlds import change_config, clock, content, lose_index, rot, sql
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.access import Access
-from ondisk.dataset.skipped import Skipped
+from ondisk.dataset.unreadable_data import Skipped
 from ondisk.errors import ArchiveOffline, NotFound, SegmentMissing, StateError
 from ondisk.maintenance import archive as archive_module
 from ondisk.maintenance import moved as moved_module
