@@ -71,7 +71,7 @@ class End(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What the index records about the committed bytes of a segment's file; see `ondisk.segments.facts`."""
+    """What the index records about the committed bytes of a segment's file; see `ondisk.segments.file_facts`."""
 
     # of the file after its last durable change, nanoseconds since 1970; 0 if somebody else had touched the file before
     # that change, so that only the tail can show that the bytes are the same. Negative: of another file at its name, in

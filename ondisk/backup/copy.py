@@ -40,7 +40,7 @@ from ondisk.index import INDEX, Segment, Snapshot, segment_rows
 from ondisk.index.connection import damaged, sqlite_errors
 from ondisk.index.convert import copy_index, sync_copy
 from ondisk.segments.dir import METADATA, MetadataEntry, MetadataFile, file_name, files_of, seen_in
-from ondisk.segments.facts import Committed, Seen, checksum_of, tail_of
+from ondisk.segments.file_facts import Committed, Seen, checksum_of, tail_of
 from ondisk.segments.places import closed, outside
 from ondisk.step import ARCHIVE, inner_of, place_of
 

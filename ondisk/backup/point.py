@@ -19,7 +19,7 @@ from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.index import INDEX
 from ondisk.segment import SegmentFile
 from ondisk.segments.dir import MetadataEntry
-from ondisk.segments.facts import checksum_of
+from ondisk.segments.file_facts import checksum_of
 
 POINT, SEGMENTS = "point.json", "segments.jsonl"
 VERSION = 1

@@ -46,7 +46,7 @@ from ondisk.index.convert import Placed, put_in_place, record_places, remove_cop
 from ondisk.segment import End, Facts
 from ondisk.segments import places
 from ondisk.segments.dir import METADATA, SEQUENCE, MetadataEntry, MetadataFile, facts_in, file_name, write_sequence
-from ondisk.segments.facts import NO_TAIL, facts_of
+from ondisk.segments.file_facts import NO_TAIL, facts_of
 from ondisk.step import place_of
 
 MARK = ".restoring"

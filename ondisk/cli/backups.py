@@ -45,7 +45,7 @@ def add_backup(parser: argparse.ArgumentParser) -> None:
 
 
 def run_backup(arguments: argparse.Namespace, output: Output) -> int:
-    from ondisk.dataset.json_lines import time_text  # here, so that --help does not wait for it
+    from ondisk.dataset.datum_as_json import time_text  # here, so that --help does not wait for it
 
     with ondisk.open(arguments.dataset, read_only=True) as dataset, segments_progress("backup") as progress:
         done = dataset.backup(arguments.target, create=arguments.create, keep=arguments.keep, progress=progress)
@@ -93,7 +93,7 @@ def add_restore(parser: argparse.ArgumentParser) -> None:
 
 
 def run_restore(arguments: argparse.Namespace, output: Output) -> int:
-    from ondisk.dataset.json_lines import time_text  # here, so that --help does not wait for it
+    from ondisk.dataset.datum_as_json import time_text  # here, so that --help does not wait for it
 
     check_options(arguments, {"--at": "PATH"}, {"--verify": "PATH"})
     if arguments.path is None:
@@ -135,7 +135,7 @@ def _list(target: str, output: Output, *, verify: bool) -> int:
 
 
 def _line(point: Listed, *, verified: bool) -> str:
-    from ondisk.dataset.json_lines import time_text
+    from ondisk.dataset.datum_as_json import time_text
 
     parts = [_amount(point)]
     parts += [f"{point.incomplete} not whole"] * (point.incomplete > 0)
@@ -150,7 +150,7 @@ def _line(point: Listed, *, verified: bool) -> str:
 def _time(text: str) -> datetime:
     """Return the time that a text names, in RFC 3339 or as a match has it: a day is its end."""
     from ondisk.datum import from_microseconds
-    from ondisk.json_shapes import parse_time
+    from ondisk.json_values import parse_time
     from ondisk.matcher import Compare
     from ondisk.matcher.parser import parse
 

@@ -113,7 +113,7 @@ def _config(arguments: argparse.Namespace) -> tuple[ondisk.DatasetConfig, str | 
 
 
 def _proposal(name: str, table: dict[str, Any]) -> str:
-    from ondisk.tables.proposal import proposed
+    from ondisk.tables.propose_config import proposed
 
     if Path(name).is_dir():
         hint = "If each file in it is a datum, such as a photo: ondisk init PATH --format blob --step daily."

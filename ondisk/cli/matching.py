@@ -127,7 +127,7 @@ def _answer(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: di
     if arguments.parquet is not None or arguments.arrow is not None:
         _write(dataset, arguments, choice)
     elif arguments.index:
-        from ondisk.dataset.json_lines import index_lines  # here, as only few commands need it
+        from ondisk.dataset.datum_as_json import index_lines  # here, as only few commands need it
 
         del choice["damaged"]  # nothing is read
         found = dataset.query(arguments.match, with_data=False, **choice)
@@ -151,7 +151,7 @@ def _complain_of(skipped: Skipped) -> None:
 
 
 def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> None:
-    from ondisk.dataset.json_lines import names_of
+    from ondisk.dataset.datum_as_json import names_of
 
     fields = names_of(arguments.fields, dataset.fields)
     found = noting(dataset.query(arguments.match, **choice), dataset, arguments.match)

@@ -10,10 +10,10 @@ from enum import Enum
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
-from ondisk import json_shapes
+from ondisk import json_values
 from ondisk.batched import batched
 from ondisk.cli.streams import printable, write_stdout
-from ondisk.dataset.json_lines import (
+from ondisk.dataset.datum_as_json import (
     as_json,
     json_data,
     json_summary,
@@ -43,7 +43,7 @@ class Output:
     def show(self, values: Iterable[Mapping[str, Any]], lines: Iterable[str]) -> None:
         """Print lines; or the values, each as an object."""
         if self.as_json:
-            _write(json_shapes.dump(_plain(each)) + b"\n" for each in values)
+            _write(json_values.dump(_plain(each)) + b"\n" for each in values)
         else:
             write_stdout(printable(line).encode() + b"\n" for line in lines)
 
@@ -174,7 +174,7 @@ def _data_shown(data: Any) -> str:
             return f"{kind}, {counted(len(data), 'byte')}"
         text = head.decode(errors="backslashreplace")
     else:
-        text = json_shapes.dump(json_data(_beginning(data, [_LONGEST]))).decode()
+        text = json_values.dump(json_data(_beginning(data, [_LONGEST]))).decode()
     text = printable(text[: _LONGEST + 1])
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 

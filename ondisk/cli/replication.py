@@ -177,7 +177,7 @@ def _show_pulled(path: str, pulled: Pulled, output: Output) -> None:
 
 
 def _show_compared(path: str, found: Verified, output: Output) -> None:
-    from ondisk.json_shapes import format_time
+    from ondisk.json_values import format_time
 
     kinds = ("missing", "extra", "differs", "damaged", "unreadable", "lost", "aged")
     findings = [{"seq": each.seq, "kind": each.kind, "reftime": format_time(each.reftime)} for each in found.findings]
@@ -193,7 +193,7 @@ def _show_compared(path: str, found: Verified, output: Output) -> None:
 
 
 def _show_reconciled(path: str, done: Reconciled, output: Output, *, dry_run: bool) -> None:
-    from ondisk.json_shapes import format_time
+    from ondisk.json_values import format_time
 
     keys = ("source", "mode", "offset", "fetched", "renumbered", "deleted", "replaced", "kept", "extra", "missing",
             "bytes", "unmended")  # fmt: skip
@@ -294,7 +294,8 @@ def add_token(parser: argparse.ArgumentParser) -> None:
 
 def run_token(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.cli.output import shown_value
-    from ondisk.replication import ambry, token
+    from ondisk.replication import ambry_token_files as ambry
+    from ondisk.replication import token
 
     content = token.content_of(arguments.file)
     entries: list[token.Entry] | list[ambry.Entry]

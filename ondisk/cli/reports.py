@@ -137,7 +137,7 @@ def _counts(report: Report) -> str:
 
 def _notes(report: Report) -> Iterator[str]:
     """Yield what else there is to say of a dataset, each time with the command that helps."""
-    from ondisk.dataset.json_lines import time_text
+    from ondisk.dataset.datum_as_json import time_text
     from ondisk.maintenance.inspect import SECOND_COPIES  # here, since a query does not need them
 
     dataset = report.dataset

@@ -29,7 +29,7 @@ from ondisk.index.connections import has_long_log, is_long
 from ondisk.index.swap import has_other_names
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.named_tuple import NamedTuple
-from ondisk.segments.facts import Committed
+from ondisk.segments.file_facts import Committed
 from ondisk.segments.generations import complete, generations_of, hidden, is_committed, leave, left_behind, recover
 from ondisk.segments.places import closed, twins
 from ondisk.step import inner_of, place_of

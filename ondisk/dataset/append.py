@@ -22,7 +22,7 @@ from ondisk.index.import_log import Mark
 from ondisk.index.precedence import FIRST, Precedence
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Damage, is_loss
-from ondisk.segments.facts import add_to_checksum, checksum_of, facts_of
+from ondisk.segments.file_facts import add_to_checksum, checksum_of, facts_of
 from ondisk.segments.generations import hidden
 from ondisk.step import days_ago
 

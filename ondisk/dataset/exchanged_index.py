@@ -20,7 +20,7 @@ from ondisk.index.tide import Exchanged, Recorded
 from ondisk.segment import Facts
 from ondisk.segments import quarantine
 from ondisk.segments.dir import seen_in
-from ondisk.segments.facts import NO_TAIL, Committed, Seen
+from ondisk.segments.file_facts import NO_TAIL, Committed, Seen
 from ondisk.segments.generations import hidden
 from ondisk.segments.places import twins
 

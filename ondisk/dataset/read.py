@@ -36,7 +36,7 @@ from ondisk.index import Index, Key, Row, Segment, Snapshot, segment_rows
 from ondisk.matcher import Expression
 from ondisk.segment import Block, Sealer, SegmentFile
 from ondisk.segments.concat_reader import ConcatReader
-from ondisk.segments.facts import Committed, WholeFiles, restore_or_salvage
+from ondisk.segments.file_facts import Committed, WholeFiles, restore_or_salvage
 
 if TYPE_CHECKING:
     from ondisk.matcher.sort import Sort

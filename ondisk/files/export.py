@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.json_lines import time_text
+from ondisk.dataset.datum_as_json import time_text
 from ondisk.dataset.merged import Merged
 from ondisk.dataset.output_file import check_outside
 from ondisk.dataset.unreadable_data import Skipped, skipped_of

@@ -3,7 +3,7 @@
     {"reftime": "2026-11-20T06:00:00Z", "station": 5, "wind": 3.4, "note": "gusty"}
 
 `reftime` and the declared fields are metadata (null is the same as missing), the other keys are the data, a mapping.
-`ondisk.json_shapes` describes values that JSON lacks. Lines from outside are stored unchanged.
+`ondisk.json_values` describes values that JSON lacks. Lines from outside are stored unchanged.
 Source: RFC 8259 and jsonlines.org; NaN and Infinity as bare words are refused.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, repeat
 from typing import Any, ClassVar, NoReturn
 
-from ondisk import json_shapes
+from ondisk import json_values
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import Datum, FieldType, restored
 from ondisk.errors import FrameCorrupt, InvalidInput, shown
@@ -37,7 +37,7 @@ _INFINITIES = (float("inf"), float("-inf"))
 
 
 def _head(reftime: int) -> bytes:
-    return b'{"reftime":"%b"' % json_shapes.format_time(reftime).encode()
+    return b'{"reftime":"%b"' % json_values.format_time(reftime).encode()
 
 
 class JsonLines(LineFormat, JoinsParts):
@@ -49,7 +49,7 @@ class JsonLines(LineFormat, JoinsParts):
         self._decoder = json.JSONDecoder(parse_constant=_refuse_constant)
         self._unique_decoder = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
         self._reals = [name for name, kind in config.fields.items() if kind is FieldType.REAL]
-        self._times = Kept(json_shapes.parse_time)
+        self._times = Kept(json_values.parse_time)
         self._heads = Kept(_head)
         self._metas = OncePerMapping(self._meta)
 
@@ -81,7 +81,7 @@ class JsonLines(LineFormat, JoinsParts):
         content.pop("reftime", None)
         shaped = b'"$' in payload or b"\\u0024" in payload
         return {
-            key: json_shapes.from_json(value) if shaped else value
+            key: json_values.from_json(value) if shaped else value
             for key, value in content.items()
             if key not in fields
         }
@@ -149,14 +149,14 @@ class JsonLines(LineFormat, JoinsParts):
             if key == "reftime" or key in fields:
                 raise InvalidInput(f"the data contain the key {shown(key)}, which is metadata")
         # The reftime prevents that data with the only key "$bytes" are treated as a shape: a line always has a reftime.
-        shaped = json_shapes.to_json({"reftime": None, **data}, depth)
+        shaped = json_values.to_json({"reftime": None, **data}, depth)
         del shaped["reftime"]
-        payload = json_shapes.dump(line | shaped)
+        payload = json_values.dump(line | shaped)
         self.check_size(payload)
         return metadata, payload
 
     def content_part(self, key: str, value: Any) -> bytes:
-        return b"," + json_shapes.dump({key: value})[1:-1]
+        return b"," + json_values.dump({key: value})[1:-1]
 
     def encode_parts(
         self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[bytes]]
@@ -169,7 +169,7 @@ class JsonLines(LineFormat, JoinsParts):
 
     def _meta(self, metadata: Mapping[str, Any]) -> tuple[Mapping[str, Any], bytes]:
         canonical, shaped = self._metadata(metadata)
-        return canonical, b"," + json_shapes.dump(shaped)[1:-1] if shaped else b""
+        return canonical, b"," + json_values.dump(shaped)[1:-1] if shaped else b""
 
     def _described(self, content: dict[str, Any]) -> tuple[int, Mapping[str, Any]]:
         return self._reftime(content), canonical_metadata(content, self.config.fields, times_as_text=True, shapes=True)
@@ -209,8 +209,8 @@ class JsonLines(LineFormat, JoinsParts):
 
 def _to_json(stored: Any, kind: FieldType, depth: int) -> Any:
     if kind is FieldType.TIMESTAMP:
-        return json_shapes.format_time(stored)
-    return json_shapes.to_json(restored(stored, kind), depth)
+        return json_values.format_time(stored)
+    return json_values.to_json(restored(stored, kind), depth)
 
 
 def _nests_deeper(line: bytes, most: int) -> bool:

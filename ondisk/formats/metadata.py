@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, NO_METADATA, FieldType, canonical
 from ondisk.errors import InvalidInput
-from ondisk.json_shapes import format_time, from_json, parse_time
+from ondisk.json_values import format_time, from_json, parse_time
 
 _T = TypeVar("_T")
 _CACHED = 50_000
@@ -56,7 +56,7 @@ def canonical_metadata(
 ) -> dict[str, Any]:
     """Return canonical values of the declared fields without None; InvalidInput names the field.
 
-    Timestamps may be RFC 3339 text, if `times_as_text`, and values may have the `shapes` of `json_shapes`.
+    Timestamps may be RFC 3339 text, if `times_as_text`, and values may have the `shapes` of `json_values`.
     """
     found: dict[str, Any] = {}
     for name, kind in fields.items():

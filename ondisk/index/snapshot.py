@@ -23,7 +23,7 @@ from ondisk.index.where import Condition, condition, resolve
 from ondisk.matcher import Expression, undeclared_in
 from ondisk.named_tuple import NamedTuple
 from ondisk.segment import Block, End, Facts
-from ondisk.segments.facts import Committed
+from ondisk.segments.file_facts import Committed
 from ondisk.step import DAY, Step, inner_of, place_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@
                are lost until somebody acknowledges it, and the number up to which tokens have expired
     segment    one row for each segment; its id is its generation, so a row of `datum` names exactly the bytes it points
                to; `size` is the size of the file, `length` that of its decompressed bytes; `mtime`, `inode`, `tail` and
-               `checksum` are the facts of its file, see `ondisk.segments.facts`; `unread`: the bits of
+               `checksum` are the facts of its file, see `ondisk.segments.file_facts`; `unread`: the bits of
                `ondisk.index.snapshot.Mark`; `begin` and `end`: the interval of its name; in a sequence, that of its
                data;
                `deleted`: bytes in it (files, of a dir segment) whose data were deleted or replaced, or that a fix has

@@ -39,7 +39,7 @@ from ondisk.maintenance.observe import all_known
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments import generations, places
-from ondisk.segments.facts import changed
+from ondisk.segments.file_facts import changed
 from ondisk.segments.generations import recorded_stat
 from ondisk.step import ARCHIVE, LAST, NOTHING, inner_of, place_of
 

@@ -28,7 +28,7 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.duplicates import Duplicates, Settled
 from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.observe import scan
-from ondisk.maintenance.same_bytes import have_old_bytes
+from ondisk.maintenance.rescanned_bytes import have_old_bytes
 from ondisk.maintenance.second_copy import missing_twin
 from ondisk.maintenance.states import Diagnosis, Done, Tally
 from ondisk.segment import REMEDY, End, ScanResult

@@ -19,7 +19,7 @@ from ondisk.maintenance.observe import all_known
 from ondisk.maintenance.states import Done, Report, State
 from ondisk.segment import Facts
 from ondisk.segments import dir
-from ondisk.segments.facts import SAME_BYTES, Committed
+from ondisk.segments.file_facts import SAME_BYTES, Committed
 from ondisk.segments.generations import hidden
 
 _SOUND = "no damage was found in it"

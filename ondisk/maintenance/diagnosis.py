@@ -11,7 +11,7 @@ from ondisk.index import Segment
 from ondisk.maintenance.ages import NO_LIMITS, AgeLimits
 from ondisk.maintenance.states import Diagnosis, State, Tally
 from ondisk.segments.dir import METADATA, NEW_METADATA, SEQUENCE
-from ondisk.segments.facts import Seen
+from ondisk.segments.file_facts import Seen
 from ondisk.step import ALWAYS, Interval, Step, inner_of, interval_of, number_of, place_of
 
 OTHER_BYTES = (Seen.OTHER, Seen.UNKNOWN)

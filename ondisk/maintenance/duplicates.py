@@ -22,10 +22,10 @@ from ondisk.index import Copies, Segment
 from ondisk.index.precedence import Found, counts_in_files
 from ondisk.index.rows_set_aside import Aside, Held
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.same_bytes import BlockCache
+from ondisk.maintenance.rescanned_bytes import BlockCache
 from ondisk.maintenance.states import Tally
 from ondisk.segments.dir import MetadataFile, file_name, verify
-from ondisk.segments.facts import SAME_BYTES
+from ondisk.segments.file_facts import SAME_BYTES
 from ondisk.segments.generations import hidden, is_committed, present_name
 from ondisk.segments.places import twins
 from ondisk.step import NOTHING, in_order

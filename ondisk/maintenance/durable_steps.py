@@ -40,7 +40,7 @@ from ondisk.segments.dir import (
     seen_with_files,
 )
 from ondisk.segments.dir_writer import DirWriter
-from ondisk.segments.facts import Seen, changed, facts_of
+from ondisk.segments.file_facts import Seen, changed, facts_of
 from ondisk.segments.generations import hidden
 from ondisk.step import Interval
 

@@ -21,7 +21,7 @@ from ondisk.maintenance.observe import all_known, known_of, observe
 from ondisk.maintenance.second_copy import missing_twin, other_copy_lacking, unknown_twin, why_no_copy
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.dir import METADATA
-from ondisk.segments.facts import Committed
+from ondisk.segments.file_facts import Committed
 from ondisk.segments.generations import recorded_stat
 from ondisk.segments.places import closed, places
 from ondisk.step import Interval, place_of

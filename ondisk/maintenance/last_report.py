@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from ondisk import json_shapes
+from ondisk import json_values
 from ondisk.dataset.auxiliary_files import CONFIG
-from ondisk.dataset.json_lines import as_json, time_text
+from ondisk.dataset.datum_as_json import as_json, time_text
 from ondisk.datum import from_microseconds
 from ondisk.errors import OndiskError
 from ondisk.filesystem import Directory
@@ -95,17 +95,17 @@ def save(
 
 def _within_limit(content: dict[str, Any], findings: list[Any], done: list[Any]) -> bytes:
     """Return the JSON of a report, with as many segments as it has place for; findings come first."""
-    left = LARGEST - len(json_shapes.dump(content)) - 200
+    left = LARGEST - len(json_values.dump(content)) - 200
     listed: dict[str, list[Any]] = {"findings": [], "done": []}
     left_out = 0
     for name, segments in (("findings", findings), ("done", done)):
         for each in map(segment_as_json, segments):
-            left -= len(json_shapes.dump(each)) + 1
+            left -= len(json_values.dump(each)) + 1
             if left < 0:
                 left_out += 1
             else:
                 listed[name].append(each)
-    return json_shapes.dump({**content, **listed, "left_out": left_out}) + b"\n"
+    return json_values.dump({**content, **listed, "left_out": left_out}) + b"\n"
 
 
 def load(directory: Directory) -> LastReport | None:
@@ -114,7 +114,7 @@ def load(directory: Directory) -> LastReport | None:
         found = json.loads(directory.read(NAME, LARGEST))
         return LastReport(
             _is(str, found["command"]),
-            from_microseconds(json_shapes.parse_time(_is(str, found["time"]))),
+            from_microseconds(json_values.parse_time(_is(str, found["time"]))),
             {name: _is(int, count) for name, count in (found.get("summary") or {}).items()},
             [_segment(each) for each in found["findings"]],
             [_segment(each) for each in found["done"]],

@@ -60,7 +60,7 @@ from ondisk.segment import Damage, Facts, ScanResult
 from ondisk.segments import places
 from ondisk.segments.concat_reader import ConcatReader
 from ondisk.segments.dir import DirReader
-from ondisk.segments.facts import Committed
+from ondisk.segments.file_facts import Committed
 from ondisk.segments.places import Identity
 from ondisk.step import ARCHIVE, LAST
 

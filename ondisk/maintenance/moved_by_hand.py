@@ -18,7 +18,7 @@ from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.states import FOLLOW, Done, State
 from ondisk.segments import places
-from ondisk.segments.facts import SAME_BYTES, Seen, facts_of
+from ondisk.segments.file_facts import SAME_BYTES, Seen, facts_of
 from ondisk.segments.generations import hidden, seen_at
 from ondisk.step import Interval, in_order, inner_of, interval_of, place_of
 

@@ -20,7 +20,7 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.observe import known_of
 from ondisk.segment import Block, End, Facts, Laid
 from ondisk.segments.concat_writer import SegmentWriter
-from ondisk.segments.facts import CheckedReading
+from ondisk.segments.file_facts import CheckedReading
 from ondisk.staging.jobs import Changed, create_staged
 from ondisk.staging.rows import StagedFile, StagedRows
 

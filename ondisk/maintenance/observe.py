@@ -21,7 +21,7 @@ from ondisk.maintenance.diagnosis import OTHER_BYTES, Files, Known, OnDisk, Rows
 from ondisk.segment import End, ScanResult
 from ondisk.segments import dir
 from ondisk.segments.dir import METADATA, NEW_METADATA, SEQUENCE, checksum_of_stats, is_refused, seen_with_files
-from ondisk.segments.facts import located
+from ondisk.segments.file_facts import located
 from ondisk.segments.generations import hidden, stray, waiting
 
 _FEW = 10_000  # runs

@@ -24,7 +24,7 @@ from ondisk.filesystem import Directory
 from ondisk.index import INDEX
 from ondisk.index.connection import NEXT
 from ondisk.index.tide import State, Tide
-from ondisk.json_shapes import parse_time
+from ondisk.json_values import parse_time
 from ondisk.segments import places
 from ondisk.segments.generations import REPLACED, left_behind, parents
 from ondisk.segments.places import Identity

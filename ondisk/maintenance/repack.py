@@ -38,7 +38,7 @@ from ondisk.maintenance.new_file import Written
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, raise_fatal, readable
 from ondisk.segments import quarantine
-from ondisk.segments.facts import changed
+from ondisk.segments.file_facts import changed
 from ondisk.staging.jobs import Changed, remove
 from ondisk.step import LAST, days_ago
 

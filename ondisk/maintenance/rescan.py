@@ -42,7 +42,7 @@ from ondisk.segments.dir import (
     scan,
     seen_with_files,
 )
-from ondisk.segments.facts import SAME_BYTES, Committed, Seen, checksum_of, facts_of, refused, tail_of
+from ondisk.segments.file_facts import SAME_BYTES, Committed, Seen, checksum_of, facts_of, refused, tail_of
 from ondisk.segments.generations import hidden
 
 _PIECE = 1024 * 1024

@@ -335,7 +335,7 @@ class Values:
 def _reads(kind: Kind, condition: Expression, value: Any) -> bool:
     """Return whether a value of undeclared metadata is of a type, and matches a condition on values of this type."""
     if kind == "time" and type(value) is str:
-        from ondisk.json_shapes import parse_time
+        from ondisk.json_values import parse_time
 
         try:
             value = parse_time(value)

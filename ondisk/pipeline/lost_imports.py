@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 from ondisk.dataset.auxiliary_files import untrusted
 from ondisk.dataset.dataset import Dataset
 from ondisk.errors import StateError
-from ondisk.pipeline.task import InputFile
+from ondisk.pipeline.divide_file import InputFile
 
 
 class Note(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 from ondisk.dataset.append import AppendResult
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS
 from ondisk.maintenance.maintain import Maintained, worst
-from ondisk.pipeline.task import CHANGED, NAMED
+from ondisk.pipeline.divide_file import CHANGED, NAMED
 from ondisk.segment import Damage
 
 

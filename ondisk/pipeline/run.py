@@ -38,9 +38,9 @@ from ondisk.index.transaction import Transaction
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.metrics import write
 from ondisk.pipeline.config import PipelineConfig, holds_dataset, plain
+from ondisk.pipeline.divide_file import NAMED, ImportOptions, InputFile, read_again
 from ondisk.pipeline.lost_imports import Lacking, Note, lacking_of
 from ondisk.pipeline.report import PipelineReport
-from ondisk.pipeline.task import NAMED, ImportOptions, InputFile, read_again
 from ondisk.staging.jobs import STAGED, remove_all
 from ondisk.staging.stage import FinishedStage, Stage
 
@@ -198,7 +198,7 @@ class Pipeline:
             self._sweep()
 
     def _answers(self, path: str, weights: dict[str, int], job: str, option: str) -> Generator[Answer, None, None]:
-        """Carry out `ondisk.pipeline.task.import_file` for each file, and yield the answers in their order."""
+        """Carry out `ondisk.pipeline.divide_file.import_file` for each file, and yield the answers in their order."""
         if self._spark is None:
             from ondisk.workers import work
 

@@ -33,9 +33,9 @@ from ondisk.maintenance.dry_run import tried
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.observe import look_at, scan
 from ondisk.maintenance.states import Diagnosis, Report
+from ondisk.queue.consumer_position import beats_name, believed, misplaced_in, newer_than
 from ondisk.queue.layout import QueueLayout, astray, followed
-from ondisk.queue.position import beats_name, believed, misplaced_in, newer_than
-from ondisk.segments.facts import located
+from ondisk.segments.file_facts import located
 from ondisk.step import in_order
 
 SEQUENCE = {"format": "seg", "step": "sequence"}  # the keys of `dataset.toml` that a queue decides

@@ -33,7 +33,7 @@ from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import MAX_NUMBER, NAME, State
 from ondisk.index import import_log
 from ondisk.index.transaction import Transaction
-from ondisk.queue.position import LEAST_BEGIN, last_before, newer_than, position
+from ondisk.queue.consumer_position import LEAST_BEGIN, last_before, newer_than, position
 from ondisk.segment import Damage
 
 _NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg")

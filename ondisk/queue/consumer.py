@@ -34,8 +34,8 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.durable_steps import complete, drop
 from ondisk.maintenance.states import Diagnosis
 from ondisk.maintenance.states import State as Is
-from ondisk.queue import position as positions
-from ondisk.queue.position import believed, check_consumable, has_gone, is_there, position
+from ondisk.queue import consumer_position as positions
+from ondisk.queue.consumer_position import believed, check_consumable, has_gone, is_there, position
 from ondisk.step import number_of
 
 _SOME = 10_000  # data

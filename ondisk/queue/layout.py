@@ -16,8 +16,8 @@ from ondisk.filesystem import Directory
 from ondisk.formats import Format
 from ondisk.formats.diskqueue.state import NAME, State
 from ondisk.index import Segment, Snapshot, segment_rows
-from ondisk.queue import position as positions
-from ondisk.queue.position import begun_again, is_consumed, is_there, is_unread, position
+from ondisk.queue import consumer_position as positions
+from ondisk.queue.consumer_position import begun_again, is_consumed, is_there, is_unread, position
 from ondisk.step import place_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Consumed(Usage):
 
     Args:
         at: where it continues; None without a consumer.
-        believed: the same as far as it says something about the segments on disk, see `ondisk.queue.position`.
+        believed: the same as far as it says something about the segments on disk, see `ondisk.queue.consumer_position`.
     """
 
     consumed = "the consumer of the queue has read and removed it"

@@ -31,7 +31,7 @@ from ondisk.datum import INTEGER_MAX
 from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, StateError
 from ondisk.formats import Format
 from ondisk.formats.diskqueue.state import NAME
-from ondisk.queue.position import check_position, numbers_in, position
+from ondisk.queue.consumer_position import check_position, numbers_in, position
 from ondisk.segments.concat_writer import MustRewrite
 from ondisk.segments.places import places
 from ondisk.step import NOTHING

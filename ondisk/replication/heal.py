@@ -49,7 +49,7 @@ from ondisk.replication.replica import ANSWER_BYTES, Replica
 from ondisk.replication.source import DatasetSource, Entry, PathSource, errors_at, rows_in
 from ondisk.replication.source_rows import LOST, Mode
 from ondisk.segments import quarantine
-from ondisk.segments.facts import checksum_of, facts_of, tail_of
+from ondisk.segments.file_facts import checksum_of, facts_of, tail_of
 from ondisk.segments.generations import stage
 
 _PIECE = 4 * 1024 * 1024  # bytes of data that are requested together

@@ -20,7 +20,7 @@ from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError, LocationValueError, ProxyError
 from urllib3.util import Url, make_headers, parse_url
 
-from ondisk import errors, json_shapes
+from ondisk import errors, json_values
 from ondisk.config import DatasetConfig
 from ondisk.errors import ConfigError, IntegrityError, InvalidInput, LockError, OndiskError, StorageError, shown
 from ondisk.replication import records
@@ -130,7 +130,7 @@ class HttpSource(Source):
     def _ask_once(self, what: str, asked: dict[str, Any], read: Callable[[BaseHTTPResponse], _T]) -> _T:
         content, headers = None, self._headers
         if asked:
-            content = json_shapes.dump(asked)
+            content = json_values.dump(asked)
             headers = headers | {"content-digest": digest(content)}
         method = "POST" if asked else "GET"
         try:

@@ -35,7 +35,7 @@ from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
 from ondisk.replication.source import rows_in
 from ondisk.replication.source_rows import LOST, Comparison, Difference, Followed, Mode
 from ondisk.segments import quarantine
-from ondisk.segments.facts import SAME_BYTES
+from ondisk.segments.file_facts import SAME_BYTES
 
 _WHY = "some of its data are deleted here, or the source has others in their place"
 _TOGETHER = 1_000  # data that are requested at once

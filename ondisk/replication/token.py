@@ -26,7 +26,7 @@
           store key      n   of the datum that was compared last; empty without a comparison
 
 The layout is the one of Ambry's document "Replication Files and Format". What Ambry's own code writes has other fields:
-`ondisk.replication.ambry`. The first letter tells both apart.
+`ondisk.replication.ambry_token_files`. The first letter tells both apart.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def decode(content: bytes, name: str) -> list[Entry]:
     letter, version = reader.take(2)
     if letter != _LETTER:
         error = damaged(name, f"it has version {letter << 8 | version}")
-        error.hint = "It may be a file of Ambry: add --layout ambry (Python: `ondisk.replication.ambry`)."
+        error.hint = "It may be a file of Ambry: add --layout ambry (Python: `ondisk.replication.ambry_token_files`)."
         raise error
     if version > _VERSION:
         hint = "Read it with that newer version."

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from ondisk.errors import AuthenticationFailed, FrameCorrupt, KeyMissing, StateError, StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.segment import Sealer, SegmentFile
-from ondisk.segments.facts import Committed, Seen, changed, drop_oldest, located, missing, too_short
+from ondisk.segments.file_facts import Committed, Seen, changed, drop_oldest, located, missing, too_short
 from ondisk.segments.generations import names_of
 
 _OPEN_TO_READ = 256  # files; fewer where a process may have few, see ConcatReader

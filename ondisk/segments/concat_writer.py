@@ -23,7 +23,7 @@ from ondisk.errors import AuthenticationFailed, KeyMissing, OndiskError, Segment
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.segment import Block, End, Facts, Framing, Laid, Patch, Sealer, Start
 from ondisk.segments import quarantine
-from ondisk.segments.facts import (
+from ondisk.segments.file_facts import (
     Committed,
     Seen,
     add_to_checksum,

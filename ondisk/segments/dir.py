@@ -48,7 +48,16 @@ from ondisk.errors import RESTORE, DiskFull, FrameCorrupt, InvalidInput, Segment
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.segment import Damage, End, Facts, ScanResult
 from ondisk.segments import quarantine
-from ondisk.segments.facts import Committed, Seen, changed, drop_oldest, facts_of, missing, restore_or_salvage, tail_of
+from ondisk.segments.file_facts import (
+    Committed,
+    Seen,
+    changed,
+    drop_oldest,
+    facts_of,
+    missing,
+    restore_or_salvage,
+    tail_of,
+)
 from ondisk.segments.generations import names_of
 
 SEQUENCE = ".sequence"

@@ -30,7 +30,7 @@ from ondisk.segments.dir import (
     stat_of,
     write_sequence,
 )
-from ondisk.segments.facts import Committed, Seen, changed, facts_of, tail_of
+from ondisk.segments.file_facts import Committed, Seen, changed, facts_of, tail_of
 from ondisk.segments.generations import complete, hidden
 
 _MANY = 32  # files of a batch; fewer are synced one by one

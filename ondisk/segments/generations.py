@@ -60,7 +60,7 @@ from collections.abc import Iterable, Iterator
 
 from ondisk.errors import ReadOnly, StorageError
 from ondisk.filesystem import Directory, WritableFile, is_denied
-from ondisk.segments.facts import Committed, Seen
+from ondisk.segments.file_facts import Committed, Seen
 from ondisk.segments.places import elsewhere, roots
 
 _LOOKS = 3  # rounds; a reader finds a generation in the second one, unless drops are undone

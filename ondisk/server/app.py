@@ -19,9 +19,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ondisk import json_shapes
+from ondisk import json_values
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.json_lines import json_summary, lines_of_data, lines_of_groups, names_of
+from ondisk.dataset.datum_as_json import json_summary, lines_of_data, lines_of_groups, names_of
 from ondisk.dataset.unreadable_data import Skipped, skipped_of
 from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, StateError, shown
 from ondisk.replication.records import encode
@@ -115,7 +115,7 @@ class Endpoints:
 
         def whole(dataset: Dataset) -> Body:
             found = dataset.summary(match, fields=asked["fields"], values=asked["values"])
-            text = json_shapes.dump(json_summary(found)) + b"\n"
+            text = json_values.dump(json_summary(found)) + b"\n"
             return Body(iter([text]), len(text), {"content-digest": digest(text)})
 
         def groups(dataset: Dataset) -> Body:
@@ -213,11 +213,11 @@ def _lines(data: Iterator[bytes], skipped: Skipped | None) -> Iterator[bytes]:
     yield from data
     if skipped is not None and skipped.count:
         listed = [{"location": each.location._asdict(), "reason": each.reason} for each in skipped.listed]
-        yield json_shapes.dump({"skipped": {"count": skipped.count, "listed": listed}}) + b"\n"
+        yield json_values.dump({"skipped": {"count": skipped.count, "listed": listed}}) + b"\n"
 
 
 def _last_line(error: OndiskError) -> bytes:
-    return json_shapes.dump(error_as_json(error)) + b"\n"
+    return json_values.dump(error_as_json(error)) + b"\n"
 
 
 def _is_get(request: Request) -> bool:

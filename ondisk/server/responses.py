@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ondisk import errors, json_shapes
+from ondisk import errors, json_values
 from ondisk.batched import batched
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.json_lines import as_json
+from ondisk.dataset.datum_as_json import as_json
 from ondisk.errors import NotFound, OndiskError, shown
 from ondisk.index.connection import LENT, Lent
 from ondisk.replication.wire import digest
@@ -78,7 +78,7 @@ class Json(Response):
         self.headers["content-digest"] = digest(bytes(self.body))
 
     def render(self, content: Any) -> bytes:
-        return json_shapes.dump(as_json(content)) + b"\n"
+        return json_values.dump(as_json(content)) + b"\n"
 
 
 def error_as_json(error: OndiskError) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Groups:
 
 
 def groups_of(given: Mapping[str, Any], config: DatasetConfig, schema: StructType, *, several: bool) -> Groups:
-    """Return what the connector asks for, see `ondisk.spark.connector`; `schema` is that of the result."""
+    """Return what the connector asks for, see `ondisk.spark.java_connector`; `schema` is that of the result."""
     known = all_columns(config, several=several)
     functions = [(name, None if of is None else known[of.lower()]) for name, of in given["functions"]]
     return Groups([known[name.lower()] for name in given["group"]], functions, to_arrow_schema(schema, timezone="UTC"))

@@ -1,6 +1,6 @@
 """A syntax tree as JSON, which is an option of the data source: `{"And": [[{"Compare": ["station", "=", 5]}, …]]}`.
 
-A node becomes an object with one key, its name; a tuple becomes a list; values have the shapes of `ondisk.json_shapes`.
+A node becomes an object with one key, its name; a tuple becomes a list; values have the shapes of `ondisk.json_values`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from ondisk import matcher
 from ondisk.errors import MatchError
-from ondisk.json_shapes import from_json, to_json
+from ondisk.json_values import from_json, to_json
 from ondisk.matcher import Expression
 
 _NODES: dict[str, Any] = {

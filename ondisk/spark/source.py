@@ -26,12 +26,12 @@ from ondisk.dataset.merged import paths_of as datasets_of
 from ondisk.dataset.query import Query
 from ondisk.errors import InvalidInput, OndiskError, shown
 from ondisk.index.sums import Totals, interval_of_sums, totals
-from ondisk.json_shapes import format_time
+from ondisk.json_values import format_time
 from ondisk.matcher import Everything, Expression
 from ondisk.spark.adbc import connect
 from ondisk.spark.columns import columns_of, schema_of
-from ondisk.spark.connector import METADATA, MOST_PARTS, OPTION, Pushed, room_beside
 from ondisk.spark.groups import Groups, groups_of
+from ondisk.spark.java_connector import METADATA, MOST_PARTS, OPTION, Pushed, room_beside
 from ondisk.spark.match_json import loads
 from ondisk.spark.pinned_state import Pinned
 from ondisk.spark.plan import (

@@ -44,8 +44,8 @@ from ondisk.index.transaction import Transaction
 from ondisk.index.where import check_declared
 from ondisk.matcher import And, Compare, Everything, Expression, Values, matches
 from ondisk.spark.columns import arrow_type, resolved, spark_type
-from ondisk.spark.connector import OPTION as CONNECTOR
-from ondisk.spark.connector import Pushed
+from ondisk.spark.java_connector import OPTION as CONNECTOR
+from ondisk.spark.java_connector import Pushed
 from ondisk.spark.report import LOGGER, WriteReport, print_lines
 from ondisk.spark.source import check_options, flag, path_of, spare_collections
 from ondisk.staging.jobs import remove

@@ -30,7 +30,7 @@ from ondisk.datum import INTEGER_MAX, INTEGER_MIN, METADATA, FieldType, from_mic
 from ondisk.errors import InvalidInput, LimitExceeded, OndiskError, shown
 from ondisk.formats import Batch, Format
 from ondisk.formats.jsonl import JsonLines
-from ondisk.json_shapes import format_time
+from ondisk.json_values import format_time
 from ondisk.table_options import REFTIME, TableOptions
 from ondisk.tables.arrow_values import (
     EXACT,

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ondisk.config import MAX_DEPTH
 from ondisk.datum import is_unicode, microseconds
 from ondisk.errors import InvalidInput
-from ondisk.json_shapes import dump, format_time, from_json, parse_time, to_json
+from ondisk.json_values import dump, format_time, from_json, parse_time, to_json
 from ondisk.tables.columns import DATA
 
 Convert: TypeAlias = Callable[[Any], Any]

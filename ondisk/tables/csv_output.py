@@ -6,7 +6,7 @@
 As in RFC 4180, a value with a comma, a quote or a newline is quoted, and quotes in it are doubled; but lines end with
 LF, and the text is UTF-8. A missing value is nothing, and an empty text is `""`. Times are RFC 3339 in UTC, booleans
 `true` and `false`. Content that is bytes is written as text, or, if it is not UTF-8 or has NUL bytes, in the shape of
-`ondisk.json_shapes`; fields of bytes are base64. Mappings and lists are JSON.
+`ondisk.json_values`; fields of bytes are base64. Mappings and lists are JSON.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from itertools import chain, groupby, islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ondisk import json_shapes
+from ondisk import json_values
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.json_lines import as_json, json_data, time_text
+from ondisk.dataset.datum_as_json import as_json, json_data, time_text
 from ondisk.datum import Datum, is_unicode
 from ondisk.errors import OndiskError
 from ondisk.formats.base import Kept
@@ -119,7 +119,7 @@ def _field(value: Any) -> bytes:
 def _content(data: Any) -> bytes:
     if type(data) is bytes:
         return _bytes(data)
-    return b"" if data is None else _quoted(json_shapes.dump(json_data(data)))
+    return b"" if data is None else _quoted(json_values.dump(json_data(data)))
 
 
 def _text(value: Any) -> bytes:
@@ -127,7 +127,7 @@ def _text(value: Any) -> bytes:
     if value is None:
         return b""
     if kind is str:
-        return (_quoted(value.encode()) or b'""') if is_unicode(value) else _quoted(json_shapes.dump(as_json(value)))
+        return (_quoted(value.encode()) or b'""') if is_unicode(value) else _quoted(json_values.dump(as_json(value)))
     if kind is bool:
         return b"true" if value else b"false"
     if kind is float:
@@ -136,7 +136,7 @@ def _text(value: Any) -> bytes:
         return _bytes(value)
     if isinstance(value, datetime):
         return time_text(value).encode()
-    return _quoted(json_shapes.dump(as_json(value)))
+    return _quoted(json_values.dump(as_json(value)))
 
 
 def _bytes(content: bytes) -> bytes:
@@ -148,7 +148,7 @@ def _bytes(content: bytes) -> bytes:
         is_text = False
     else:
         is_text = b"\0" not in content and not content.startswith(_SHAPE)
-    return _quoted(content if is_text else json_shapes.dump_bytes(content))
+    return _quoted(content if is_text else json_values.dump_bytes(content))
 
 
 def _quoted(text: bytes) -> bytes:

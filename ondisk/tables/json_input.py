@@ -17,7 +17,7 @@ from ondisk.formats.base import Batch, Readable
 from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
 from ondisk.formats.wrong_file import foreign
-from ondisk.json_shapes import from_json
+from ondisk.json_values import from_json
 from ondisk.table_options import REFTIME, TableOptions
 from ondisk.tables.columns import names_of_series
 from ondisk.tables.table_input import Rows, batches_of, encoded

@@ -80,7 +80,7 @@ def append(access: Access, path: str, staged: str, format: str) -> dict[str, Any
 
 def pipeline(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
     """Stage the data of a file for the datasets of a pipeline."""
-    from ondisk.pipeline.task import import_file
+    from ondisk.pipeline.divide_file import import_file
 
     return import_file(access, name, staged, option)
 

@@ -15,7 +15,7 @@ import pytest
 
 import ondisk
 from ondisk.cli import COMMANDS, parser_of
-from ondisk.json_shapes import parse_time
+from ondisk.json_values import parse_time
 from ondisk.replication import Replica, token
 from ondisk.replication.token import Entry, Token
 

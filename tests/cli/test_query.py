@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from worlds import lose_index
 
 import ondisk
-from ondisk import json_shapes
+from ondisk import json_values
 from ondisk.cli import likely_mistakes
 from ondisk.cli.output import _data_shown
 from ondisk.cli.streams import printable
-from ondisk.dataset.json_lines import json_data
+from ondisk.dataset.datum_as_json import json_data
 
 from .conftest import LINES
 
@@ -164,7 +164,7 @@ def test_whatever_data_can_be_stored_can_be_printed(run, jsonl, line):
         (datum,) = dataset.query()
     data = run("query", jsonl, "--json").json["data"]
     # Of the data of jsonl only the values have shapes.
-    assert repr({key: json_shapes.from_json(value) for key, value in data.items()}) == repr(datum.data)
+    assert repr({key: json_values.from_json(value) for key, value in data.items()}) == repr(datum.data)
     for form in ([], ["--table"]):
         done = run("query", jsonl, *form)
         assert done.code == 0
@@ -271,15 +271,15 @@ def test_paths_need_not_be_text(start, folder):
     assert base64.b64decode(absolute).endswith(b"/weather\xff")
 
 
-json_values = st.recursive(
+any_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.binary(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 
 
-@given(st.dictionaries(st.text(), json_values) | st.lists(json_values))
+@given(st.dictionaries(st.text(), any_json) | st.lists(any_json))
 def test_the_text_of_a_datum_is_the_beginning_of_its_json(data):
-    whole = printable(json_shapes.dump(json_data(data)).decode()[:81])
+    whole = printable(json_values.dump(json_data(data)).decode()[:81])
     assert _data_shown(data) == (whole if len(whole) <= 80 else whole[:79] + "…")
 
 

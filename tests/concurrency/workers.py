@@ -22,7 +22,7 @@ from ondisk.errors import DatumNotFound, SegmentMissing
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import find
 from ondisk.segments import generations
-from ondisk.segments.facts import Committed
+from ondisk.segments.file_facts import Committed
 
 BATCH = 50
 NOBODY = 65534

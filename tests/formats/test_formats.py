@@ -12,7 +12,7 @@ import ondisk
 from ondisk.config import DatasetConfig
 from ondisk.errors import ConfigError, InvalidInput
 from ondisk.formats import Format, find, recognised
-from ondisk.tables.proposal import proposed
+from ondisk.tables.propose_config import proposed
 
 MODULE = """
 from ondisk.formats.base import Format

@@ -14,7 +14,7 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import METADATA, Datum, FieldType, Value, canonical, from_microseconds, microseconds, restored
 from ondisk.errors import InvalidInput
 from ondisk.index.field_values import FieldSummary
-from ondisk.json_shapes import format_time
+from ondisk.json_values import format_time
 from ondisk.maintenance.states import State
 from ondisk.matcher import Expression, matches
 from ondisk.matcher.fields import Fields

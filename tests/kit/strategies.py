@@ -21,7 +21,7 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, METADATA, Datum, FieldType, Value, canonical
 from ondisk.errors import MatchError
 from ondisk.index.where import check_size
-from ondisk.json_shapes import SHAPES
+from ondisk.json_values import SHAPES
 from ondisk.matcher import (
     And,
     Compare,

@@ -12,7 +12,7 @@ from ondisk.maintenance.ages import AgeLimits
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, Rows, diagnose
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segment import End
-from ondisk.segments.facts import Seen
+from ondisk.segments.file_facts import Seen
 from ondisk.step import DAY, Step
 
 NAME = "1970/01-11.seg"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ondisk.pipeline import task
+from ondisk.pipeline import divide_file
 from ondisk.workers import work, worker
 from pipeline.world import create
 
@@ -35,7 +35,7 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read files in this process: one of its own takes a second to start. The command starts them as ever."""
 
     def answered(here: _Here, names: Iterable[str]) -> Iterator[dict[str, Any]]:
-        task._opened.cache_clear()  # a new process has opened nothing
+        divide_file._opened.cache_clear()  # a new process has opened nothing
         for answer in worker.answers(*here.arguments, names):
             if "error" in answer:
                 raise work.WorkLost(answer["error"])

@@ -12,7 +12,7 @@ from ondisk import DatasetConfig, Datum
 from ondisk.dataset.auxiliary_files import filter_of
 from ondisk.errors import ConfigError, MatchError
 from ondisk.formats import find
-from ondisk.pipeline.task import Division, Route, read_again
+from ondisk.pipeline.divide_file import Division, Route, read_again
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 

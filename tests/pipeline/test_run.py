@@ -20,7 +20,7 @@ from pipeline.world import CONFIG, DATASET, begin, line, put, run
 
 @pytest.mark.check
 def test_it_imports_no_spark() -> None:
-    code = "import sys, ondisk.pipeline.task; print({'pyspark', 'ondisk.spark'} & {*sys.modules})"
+    code = "import sys, ondisk.pipeline.divide_file; print({'pyspark', 'ondisk.spark'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

@@ -26,7 +26,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.cli import main
 from ondisk.cli.output import Output
-from ondisk.dataset import json_lines
+from ondisk.dataset import datum_as_json
 
 TEXTS = ["\x1b[31m", "\x7f\x9b", "\u202e\u2028", 'quote " and \\', "\U0001f600"]
 FLOATS = {inf: "+Inf", -inf: "-Inf"}
@@ -135,7 +135,7 @@ def series(count: int, size: int) -> Iterator[Datum]:
 @pytest.mark.check
 @pytest.mark.parametrize("size", [10, 10_000])
 def test_memory_does_not_grow_with_the_number_of_series(monkeypatch, size):
-    monkeypatch.setattr(json_lines, "_MOST", 50)
+    monkeypatch.setattr(datum_as_json, "_MOST", 50)
     monkeypatch.setattr(sys, "stdout", Stdout(is_terminal=False))
     monkeypatch.setattr("ondisk.cli.output.write_stdout", lambda lines: [None for each in lines if not each])
     tracemalloc.start()

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kit import EVERY_TYPE, same, strategies
 
-from ondisk import DatasetConfig, Datum, json_shapes
+from ondisk import DatasetConfig, Datum, json_values
 from ondisk.datum import canonical, from_microseconds, microseconds
 from ondisk.errors import FrameCorrupt, InvalidInput
 from ondisk.formats.jsonl import JsonLines
@@ -32,7 +32,7 @@ foreign = st.text() | st.integers() | st.floats() | st.binary() | huge | odd
 @example({"$bytes": {"$float": 1.5}})
 @example([{"$float": None}])
 def test_every_value_comes_back_from_json_as_it_was(value):
-    assert same(json_shapes.from_json(json.loads(json_shapes.dump(json_shapes.to_json(value, 20)))), value)
+    assert same(json_values.from_json(json.loads(json_values.dump(json_values.to_json(value, 20)))), value)
 
 
 @given(strategies.reftimes(), strategies.metadata(CONFIG.fields), contents)
@@ -110,7 +110,7 @@ def test_arbitrary_bytes_are_refused_line_by_line_and_never_raise(lines):
 @given(st.recursive(foreign, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_what_has_no_form_in_json_is_refused_and_never_written_as_something_else(value):
     try:
-        line = json_shapes.dump(json_shapes.to_json(value, 20))
+        line = json_values.dump(json_values.to_json(value, 20))
     except InvalidInput:
         return
-    assert same(json_shapes.from_json(json.loads(line)), value)
+    assert same(json_values.from_json(json.loads(line)), value)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from ondisk.errors import IntegrityError, InvalidInput, NotFound, ReadOnly, StorageError, VersionTooNew
 from ondisk.filesystem import Directory
-from ondisk.replication import ambry, token
+from ondisk.replication import ambry_token_files as ambry
+from ondisk.replication import token
 from ondisk.replication.token import LARGEST, Entry, Token, decode, encode, latest, sealed
 
 SOURCE, REPLICA = "11111111-2222-4333-8444-555555555555", "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"

@@ -12,7 +12,7 @@ from ondisk.segment import End, Facts, Laid, Patch, Start
 from ondisk.segments import quarantine
 from ondisk.segments.concat_reader import ConcatReader
 from ondisk.segments.concat_writer import ConcatWriter
-from ondisk.segments.facts import Committed, checksum_of, facts_of, tail_of
+from ondisk.segments.file_facts import Committed, checksum_of, facts_of, tail_of
 from ondisk.segments.generations import complete
 
 NAME = "2026/11-20.vm2"

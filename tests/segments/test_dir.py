@@ -27,7 +27,7 @@ from ondisk.segments.dir import (
     seen_in,
 )
 from ondisk.segments.dir_writer import DirWriter
-from ondisk.segments.facts import Committed, Seen
+from ondisk.segments.file_facts import Committed, Seen
 from ondisk.segments.generations import complete, move_old, recover
 
 NAME = "2026/11-20.h5"

@@ -11,7 +11,7 @@ from worlds import fail
 from ondisk.filesystem import Directory
 from ondisk.segment import Facts
 from ondisk.segments import generations, quarantine
-from ondisk.segments.facts import Committed, checksum_of, facts_of, tail_of
+from ondisk.segments.file_facts import Committed, checksum_of, facts_of, tail_of
 from ondisk.segments.generations import recover
 
 NAME = "2026/11-20.vm2"

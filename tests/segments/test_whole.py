@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ondisk.segment import Facts
-from ondisk.segments.facts import Committed, WholeFiles, checksum_of
+from ondisk.segments.file_facts import Committed, WholeFiles, checksum_of
 
 PIECE = 128 * 1024
 CONTENT = bytes(range(256)) * (5 * PIECE // 256)

@@ -20,7 +20,7 @@ from kit.model import ModelRow
 from ondisk import DatasetConfig, keys
 from ondisk.datum import FieldType
 from ondisk.formats.diskqueue import blocks, header
-from ondisk.json_shapes import format_time
+from ondisk.json_values import format_time
 from ondisk.keys import Key, KeyRing
 
 # Each step and format has another `unique` and `replace`.

@@ -21,7 +21,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.datum import microseconds
 from ondisk.maintenance.states import State
-from ondisk.queue.position import is_unread, position
+from ondisk.queue.consumer_position import is_unread, position
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 LAST = ".archive/last"

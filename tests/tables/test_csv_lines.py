@@ -14,7 +14,7 @@ import ondisk
 from ondisk.cli.arguments import add_table, table_options
 from ondisk.config import DatasetConfig
 from ondisk.errors import InvalidInput
-from ondisk.tables.proposal import proposed
+from ondisk.tables.propose_config import proposed
 
 TABLE = "time,station,t\n2026-11-20 06:00,5,3.5\n2026-11-20 07:00,5,4.5\n"
 COMMENTS = "# Station: Hilltop\n# exported 2026-11-20\n"

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import ondisk
 from ondisk.formats import Batch
 from ondisk.table_options import TableOptions
-from ondisk.tables import csv_reader, proposal
+from ondisk.tables import csv_reader, propose_config
 from ondisk.tables import table_input as ambiguous
-from ondisk.tables.proposal import proposed
+from ondisk.tables.propose_config import proposed
 from ondisk.tables.table_input import Rows, decide, decided, switches
 from ondisk.tables.times import Times, Twice, Zone
 
@@ -351,7 +351,7 @@ def test_a_proposal_has_the_option_and_counts_as_the_append_does(rows, form, is_
 @pytest.mark.parametrize("chunk", [40, 100_000])
 def test_a_proposal_reads_on_if_the_first_rows_end_in_the_hour(form, chunk, monkeypatch):
     monkeypatch.setattr(csv_reader, "_CHUNK", chunk)
-    monkeypatch.setattr(proposal, "SAMPLE", 20)
+    monkeypatch.setattr(propose_config, "SAMPLE", 20)
     lines = [{"when": local(row.moment), "station": row.station} for row in NIGHT]
     text = csv_of(NIGHT) if form == "csv" else "\n".join(map(json.dumps, lines))
     toml = proposed(io.BytesIO(text.encode()), time="when", tz="Europe/Rome", ambiguous="infer")

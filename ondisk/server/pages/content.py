@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ondisk.dataset.json_lines import time_text
+from ondisk.dataset.datum_as_json import time_text
 from ondisk.errors import counted
 
 _LONGEST, _MOST, _DEEPEST, _BYTES = 1000, 200, 12, 32  # characters of a text, nodes of a tree, levels, bytes as numbers

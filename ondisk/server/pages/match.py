@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from ondisk.dataset.json_lines import time_text
+from ondisk.dataset.datum_as_json import time_text
 from ondisk.datum import FieldType
 from ondisk.errors import MatchError, shell_words
 from ondisk.matcher.parser import groups_of, parse

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from ondisk import json_shapes
+from ondisk import json_values
 from ondisk.dataset.dataset import Dataset
 from ondisk.errors import InvalidInput, NotFound, shown
 from ondisk.server.pages import views
@@ -122,7 +122,7 @@ class Pages:
             raise InvalidInput(f"width is a number of pixels, not {shown(width)}")
         wanted = Wanted(given.get("match", ""), given.get("y", ""), given.get("by", ""),
                         time_of(given.get("begin", "")), time_of(given.get("end", "")), int(width))  # fmt: skip
-        content = await self._requests.read(request, lambda dataset: json_shapes.dump(points(dataset, wanted)))
+        content = await self._requests.read(request, lambda dataset: json_values.dump(points(dataset, wanted)))
         return Response(content, media_type="application/json", headers={"cache-control": "no-cache"})
 
     async def static(self, request: Request) -> Response:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kit import same
 
-from ondisk import json_shapes, keys
+from ondisk import json_values, keys
 from ondisk.config import DatasetConfig
 from ondisk.errors import AuthenticationFailed, InvalidInput, KeyMissing, OndiskError
 from ondisk.formats.diskqueue import header, payload
@@ -62,12 +62,12 @@ def expected_events(variant, name):
 
 
 def _event(event):
-    fields = _with_times(json_shapes.from_json(event["fields"] or {}))
+    fields = _with_times(json_values.from_json(event["fields"] or {}))
     if "timestamp_ns" in event:
-        return Event(event["timestamp_ns"], event["flags"], json_shapes.from_json(event["meta"] or {}), fields)
+        return Event(event["timestamp_ns"], event["flags"], json_values.from_json(event["meta"] or {}), fields)
     seconds, nanos = event["timestamp"]["$timestamp"]
     address = {name: event[name] for name in ("source", "data_stream") if event[name]}
-    return Event(seconds * 10**9 + nanos, 0, {**json_shapes.from_json(event["metadata"] or {}), **address}, fields)
+    return Event(seconds * 10**9 + nanos, 0, {**json_values.from_json(event["metadata"] or {}), **address}, fields)
 
 
 def _with_times(value):

@@ -11,7 +11,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * What Python is told by the option {@code connector}, or asked by it; see {@code
- * ondisk/spark/connector.py}.
+ * ondisk/spark/java_connector.py}.
  *
  * <p>A schema that Python returns has its answer as JSON in the metadata of the first column.
  */

@@ -8,7 +8,7 @@ import pytest
 from kit import same
 
 from ondisk.errors import InvalidInput, LimitExceeded
-from ondisk.json_shapes import dump, format_time, from_json, parse_time, to_json
+from ondisk.json_values import dump, format_time, from_json, parse_time, to_json
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ondisk import json_shapes
+from ondisk import json_values
 from ondisk.datum import METADATA, Datum
 from ondisk.errors import InvalidInput
 from ondisk.formats import find, of_segments
@@ -27,7 +27,7 @@ _MOST, _LONGEST = 50_000, 500  # metadata whose JSON is kept, and bytes of it
 
 
 def as_json(value: Any) -> Any:
-    return time_text(value) if isinstance(value, datetime) else json_shapes.to_json(value, _ANY_DEPTH)
+    return time_text(value) if isinstance(value, datetime) else json_values.to_json(value, _ANY_DEPTH)
 
 
 def time_text(time: datetime) -> str:
@@ -71,16 +71,16 @@ def lines_of_data(data: Iterable[Datum], fields: Sequence[str] | None) -> Iterat
             time = time_text(reftime).encode()
         if datum._segment is not segment:
             segment = datum._segment
-            name = json_shapes.dump(segment)
+            name = json_values.dump(segment)
         if not is_one and datum.dataset is not dataset:
             dataset = datum.dataset
-            source = b'"dataset":%b,' % json_shapes.dump(as_json(dataset))
+            source = b'"dataset":%b,' % json_values.dump(as_json(dataset))
         is_one = dataset is None
         found = known.get(id(datum.metadata))
         if found is None:
             found = (
                 datum.metadata,
-                json_shapes.dump({key: as_json(value) for key, value in metadata_of(datum, fields)}),
+                json_values.dump({key: as_json(value) for key, value in metadata_of(datum, fields)}),
             )
             if type(found[0]) is MappingProxyType and len(found[1]) <= _LONGEST:
                 if len(known) >= _MOST:
@@ -91,7 +91,7 @@ def lines_of_data(data: Iterable[Datum], fields: Sequence[str] | None) -> Iterat
             source,
             time,
             found[1],
-            json_shapes.dump_bytes(content) if type(content) is bytes else json_shapes.dump(json_data(content)),
+            json_values.dump_bytes(content) if type(content) is bytes else json_values.dump(json_data(content)),
             name,
             datum._place[2],
             datum._place[3],
@@ -100,7 +100,7 @@ def lines_of_data(data: Iterable[Datum], fields: Sequence[str] | None) -> Iterat
 
 def lines_of_groups(groups: Iterable[Group]) -> Iterator[bytes]:
     for group in groups:
-        yield json_shapes.dump({key: _key(getattr(group, key)) for key in _GROUP}) + b"\n"
+        yield json_values.dump({key: _key(getattr(group, key)) for key in _GROUP}) + b"\n"
 
 
 def _key(value: Any) -> Any:
@@ -140,7 +140,7 @@ def index_lines(data: Iterable[Datum], dataset: str) -> Iterator[bytes]:
             path, offset = f"{path}/{file_name(location.segment, offset)}", 0
         items = {key: as_json(value) for key, value in datum.metadata.items()}
         place = {"path": path, "offset": offset, "length": location.size, "reftime": time_text(datum.reftime)}
-        yield json_shapes.dump(place | {"items": items}) + b"\n"
+        yield json_values.dump(place | {"items": items}) + b"\n"
 
 
 @cache

@@ -21,7 +21,7 @@ from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import NAME, State
 from ondisk.index import Segment, segment_rows
-from ondisk.segments.facts import Seen
+from ondisk.segments.file_facts import Seen
 from ondisk.step import number_of
 
 _NUMBERED = re.compile(r"\.?([0-9]{1,20})\.seg(\.[0-9]+)?", re.ASCII | re.IGNORECASE)

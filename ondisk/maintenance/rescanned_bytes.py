@@ -24,7 +24,7 @@ from ondisk.index import Segment
 from ondisk.index.rows_set_aside import Aside, Place
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Block, End, SegmentFile
-from ondisk.segments.facts import add_to_checksum
+from ondisk.segments.file_facts import add_to_checksum
 
 _PIECE = 128 * 1024
 _KEPT = 64  # blocks in memory

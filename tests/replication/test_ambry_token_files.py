@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ondisk.errors import IntegrityError, InvalidInput
-from ondisk.replication import ambry
-from ondisk.replication.ambry import Entry, FindToken, Kind, ResetKey, ResetKind, TokenFile
+from ondisk.replication import ambry_token_files as ambry
+from ondisk.replication.ambry_token_files import Entry, FindToken, Kind, ResetKey, ResetKind, TokenFile
 from ondisk.replication.token import Reader, sealed
 
 GOLDEN = Path(__file__).parents[1] / "golden/ambry"

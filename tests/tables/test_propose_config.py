@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import ondisk
 from ondisk.config import DatasetConfig
 from ondisk.errors import InvalidInput
-from ondisk.tables.proposal import SAMPLE, proposed
+from ondisk.tables.propose_config import SAMPLE, proposed
 
 
 def propose(text: str, **options: Any) -> tuple[DatasetConfig, str]:

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from ondisk.filesystem import Directory
 from ondisk.segment import Facts
-from ondisk.segments.facts import TAIL, CheckedReading, Committed, Seen, add_to_checksum, checksum_of, facts_of, tail_of
+from ondisk.segments.file_facts import (
+    TAIL,
+    CheckedReading,
+    Committed,
+    Seen,
+    add_to_checksum,
+    checksum_of,
+    facts_of,
+    tail_of,
+)
 
 NAME = "2026/11-20.seg"
 MUTABLE = range(4, 8)
