@@ -37,7 +37,7 @@ def show_would_mend(
 
     how = "; --yes does it" if work or report.needs_check else ""
     is_place = bool(work) and all(place_of(f"{each.segment}/") == f"{each.segment}/" for each in work)
-    what = f"{counted(len(work), 'archive' if is_place else 'segment')} to {verb}{how}"
+    what = f"{counted(len(work), 'folder' if is_place else 'segment')} to {verb}{how}"
     every = [*work, *left]
     lines = chain(_first(every), [_state(report), what], _damaged(report), _deletions(work))
     output.show(_values(report, every), lines)

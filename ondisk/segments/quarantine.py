@@ -48,7 +48,7 @@ from ondisk.filesystem import Directory, Entry, ReadableFile, components
 from ondisk.named_tuple import NamedTuple
 from ondisk.segments.generations import below, parent_of
 from ondisk.segments.places import places
-from ondisk.step import ARCHIVE
+from ondisk.step import inner_of
 
 FOLDER = ".quarantine"
 RECORD = ".json"
@@ -342,8 +342,8 @@ def find(directory: Directory, name: str) -> Item | None:
     """Return the item with a name; None without one; raise StorageError if it cannot be read."""
     folder, _, last = name.rpartition("/")
     try:
-        *above, quarantine = components(folder)
-        found = None if any(each.startswith(".") for each in above if each != ARCHIVE) else directory.stat(name)
+        *above, quarantine = components(inner_of(folder))
+        found = None if any(each.startswith(".") for each in above) else directory.stat(name)
     except InvalidInput:
         return None
     if found is None or quarantine != FOLDER or not _is_item(last):

@@ -70,7 +70,7 @@ def test_a_dry_run_of_an_option_changes_nothing_and_says_what_it_would_do(run, w
     before = run("info", weather, "--json").json
     assert (before["archives"], before["offline"]) == (["2025"], ["off"])
     done = run("archive", weather, *options)
-    assert (done.code, done.text.splitlines()[-1]) == (9, f"1 archive to {action}; --yes does it")
+    assert (done.code, done.text.splitlines()[-1]) == (9, f"1 folder to {action}; --yes does it")
     assert run("info", weather, "--json").json == before
     found, _ = run("archive", weather, *options, "--yes", "--json").lines
     assert (found["segment"], found["action"]) == (f".archive/{options[1]}", action)

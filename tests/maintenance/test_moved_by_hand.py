@@ -20,7 +20,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.unreadable_data import Skipped
 from ondisk.errors import ArchiveOffline, NotFound, SegmentMissing, StateError
 from ondisk.maintenance import archive as archive_module
-from ondisk.maintenance import moved as moved_module
+from ondisk.maintenance import moved_by_hand as moved_module
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import FOLLOW, State
 from ondisk.segments.concat_writer import ConcatWriter

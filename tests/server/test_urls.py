@@ -15,7 +15,7 @@ from ondisk.errors import EXIT_DONE
 from ondisk.tables import arrow_output
 
 from .conftest import BEGIN, data
-from .test_door import assert_soon, has_snapshot
+from .test_admission import assert_soon, has_snapshot
 
 
 @pytest.fixture

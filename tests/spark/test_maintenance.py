@@ -254,7 +254,7 @@ def test_a_file_that_others_change_while_it_is_scanned_is_scanned_again(
             dirty.append(3)
         return found
 
-    dirty.opened(lambda dataset: fix(dataset._access, dirty.now, scan_all=scan_all))
+    dirty.opened(lambda dataset: fix(dataset._access, scan_all=scan_all))
     assert seen == [dirty.name(A), dirty.name(B)]
     assert dirty.states(dirty.check(accurate=True)) == ({} if is_deleted else {A: "DIRTY"})
     with ondisk.open(dirty.path, read_only=True) as dataset:
