@@ -9,11 +9,10 @@ from worlds import change_config, hours
 
 import ondisk
 from ondisk import Datum
+from ondisk.config import DatasetConfig
 from ondisk.dataset.auxiliary_files import SENTINEL
-from ondisk.errors import (
-    ConfigError,
-    NeedsMigration,
-)
+from ondisk.errors import ConfigError, NeedsMigration
+from ondisk.index import INDEX, Index
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 
@@ -90,6 +89,16 @@ def test_what_the_index_does_not_depend_on_may_change_at_any_time(configured):
     with ondisk.open(configured.path) as dataset:
         assert dataset.append([Datum(T, {"station": 6})]).replaced == 1
         assert [datum.metadata for datum in dataset.query()] == [{"station": 6}]
+
+
+def test_the_logs_of_a_lost_index_are_durably_gone_before_the_new_one_appears(directory, monkeypatch):
+    for suffix in ("-journal", "-wal", "-shm"):
+        directory.create_file(f"{INDEX}{suffix}").close()
+    synced = []
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda *_: synced.append(directory.names("")))
+    Index.create(directory, DatasetConfig.from_mapping({"format": "jsonl", "step": "daily"}))
+    assert synced[0] == []
+    assert directory.names("") != []
 
 
 @pytest.mark.check

@@ -18,10 +18,9 @@ from ondisk import Datum
 from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import EXIT_FINDINGS, NeedsCheck
 from ondisk.filesystem import Directory
-from ondisk.index import INDEX
+from ondisk.index import INDEX, import_log
 from ondisk.index.import_log import Mark as Done
-from ondisk.index.import_log import save
-from ondisk.index.tide import TIDE, TideMark, announce, read
+from ondisk.index.tide import TIDE, TideMark, announce, read, save
 from ondisk.maintenance import fix as fix_module
 from ondisk.maintenance.maintain import maintain
 from ondisk.step import DAY
@@ -367,7 +366,7 @@ def test_a_reader_that_has_it_open_says_that_it_needs_a_check(path):
 
 def test_what_streams_have_stored_stays_known_with_an_older_index(path):
     with access_to(path) as access, access.transaction("test") as transaction:
-        save(transaction, [Done("stream", 5)])
+        import_log.save(transaction, [Done("stream", 5)])
         transaction.commit()
     old = copied(path)
     append(path, 30, 31)
@@ -447,7 +446,7 @@ def test_deleted_data_that_are_back_do_not_hide_data_that_are_lost(path, tmp_pat
 @pytest.mark.parametrize("how", WAYS)
 def test_the_index_of_another_dataset_counts_as_lost_and_is_kept(path, other, how):
     with access_to(other) as access, access.transaction("test") as transaction:
-        save(transaction, [Done("stream", 5)])
+        import_log.save(transaction, [Done("stream", 5)])
         transaction.commit()
     foreign, now, first = copied(other), counters(path), uuid_of(path)
     expected = numbers(other)
@@ -608,3 +607,13 @@ def test_a_new_uuid_is_announced_before_it_appears(path):
     assert not needs_check(path)
     append(path, 30, 31)
     assert not mark_of(path).knows("b" * 36)
+
+
+def test_an_announcement_is_synced_and_a_mark_after_a_commit_is_not(path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, path: synced.append(path))
+    with Directory.open(path) as directory:
+        save(directory, mark_of(path))
+        assert synced == []
+        announce(directory, "b" * 36)
+    assert synced == [str(path / TIDE), str(path)]

@@ -34,7 +34,7 @@ from ondisk.replication import http_source
 from ondisk.replication.feed import Kind
 from ondisk.replication.http_source import HttpSource
 from ondisk.replication.records import Records
-from ondisk.replication.source import Contents, PathSource, Removed, source_of
+from ondisk.replication.source import Contents, Description, PathSource, Removed, source_of
 from ondisk.replication.token import Token
 from ondisk.replication.wire import digest, from_json, to_json
 from ondisk.server.admission import Limits
@@ -308,7 +308,6 @@ HOSTILE = {
     "gzip in gzip": answer(b"\x1f\x8b" + b"\0" * 100, *[b"content-encoding: " + b"gzip," * 12_000] * 20),
     "list": signed([1]),
     "types": signed({**ABOUT, "seq": "1"}),
-    "no UUID": signed({**ABOUT, "uuid": "../" + UUID}),
     "more keys": signed({**ABOUT, "more": 1}),
     "huge number": signed({**ABOUT, "seq": 10**30}),
     "error without an error": answer(b"{}", status=b"500 X"),
@@ -337,6 +336,12 @@ def test_digests_that_an_answer_lacks_are_an_error():
     damaged = pytest.raises(IntegrityError, match=r"with the keys .*, digests")
     with answering(signed(values)) as port, HttpSource(url(port, "hostile"), **QUICK) as source, damaged:
         source.contents(1, 9)
+
+
+def test_a_uuid_that_is_none_is_an_error():
+    for kind, values in ((Description, ABOUT), (Contents, to_json(Contents(UUID, 1, 9, 0, bytes(32), 0)))):
+        with pytest.raises(InvalidInput, match=r"^uuid of .* is '\.\./"):
+            from_json(kind, {**values, "uuid": "../" + UUID})
 
 
 def test_a_proxy_in_the_environment_is_used(monkeypatch):

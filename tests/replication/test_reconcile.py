@@ -450,6 +450,8 @@ def test_during_a_comparison_a_replica_of_the_replica_does_not_forget_what_it_la
             replica.pull()
         with replica._snapshot() as snapshot:
             assert [each.seq for each in differences(snapshot)] == [1, 2]
+        with pytest.raises(StateError, match="not complete"):  # as if the comparison had begun since its changes came
+            replica.source.fetch([1, 2])
     reconciled(path, source.path)
     mend(last, path)
     assert numbered(last) == numbered(source.path)

@@ -71,6 +71,15 @@ def test_a_retired_generation_has_two_names_and_retiring_it_again_changes_nothin
     assert inode(directory, NAME) == inode(directory, "2026/.11-20.vm2.1")
 
 
+def test_both_generations_have_their_hidden_names_when_a_repack_syncs_the_folder(directory, monkeypatch):
+    write(directory, NAME, b"one")
+    generations.stage(directory, NAME, 2).close()
+    synced = []
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, path: synced.append((path, {*files(directory)})))
+    generations.link_old(directory, NAME, 1, None)
+    assert synced == [(str(directory.path / "2026"), {"11-20.vm2", ".11-20.vm2.1", ".11-20.vm2.2"})]
+
+
 def test_a_file_of_another_process_becomes_a_generation(directory):
     write(directory, "2026/.staged", b"two")
     directory.rename("2026/.staged", "2026/.11-20.vm2.2")
@@ -107,10 +116,11 @@ def test_new_generations_get_their_names(directory, monkeypatch):
     write(directory, "2026/.11-20.vm2.1", b"one")
     write(directory, "2026/.11-21.vm2.2", b"two")
     synced = []
-    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, path: synced.append(path))
+    monkeypatch.setattr("ondisk.filesystem.files.sync", lambda _, path: synced.append((path, {*files(directory)})))
     generations.reveal(directory, [(NAME, 1), ("2026/11-21.vm2", 2)])
     assert files(directory) == {"11-20.vm2": b"one", "11-21.vm2": b"two"}
-    assert synced == [str(directory.path / "2026")], "once"
+    both = {"11-20.vm2", "11-21.vm2", ".11-20.vm2.1", ".11-21.vm2.2"}
+    assert synced == [(str(directory.path / "2026"), both)], "once, while the hidden names are still there"
 
 
 def test_no_file_is_replaced_by_a_new_generation(directory):
