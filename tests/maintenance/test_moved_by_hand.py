@@ -429,6 +429,24 @@ def test_a_second_copy_is_read_when_the_other_one_is_damaged(tmp_path, unique):
         assert (numbers(dataset), dataset.check(accurate=True).is_clean) == ([0, 1, 2], True)
 
 
+@pytest.mark.parametrize("unique", [[], ["n"]], ids=["not unique", "unique"])
+def test_data_of_a_damaged_file_count_once_if_the_file_comes_back_after_a_second_copy_was_read(tmp_path, unique):
+    config = {"format": "jsonl", "step": "daily", "fields": {"n": "integer"}, "unique": unique}
+    with ondisk.create(tmp_path / "dataset", config) as dataset:
+        dataset.append(data(dataset, [0, 1, 2]))
+        source = dataset.path / name_of(dataset)
+        copy(source, dataset.path / LAST / name_of(dataset))
+        dataset.fix()
+        before = source.read_bytes()
+        rot(source, before[:-9] + bytes(8) + b"\n")
+        dataset.check(accurate=True)
+        dataset.fix()
+        rot(source, before)
+        for _ in range(2):
+            maintain(dataset.path)
+            assert (numbers(dataset), source.read_bytes() == before) == ([0, 1, 2], True)
+
+
 @pytest.fixture
 def partly_copied(tmp_path):
     """A dataset whose archive has a segment with copies of data, and with a datum of its own."""
@@ -646,12 +664,10 @@ def test_a_segment_is_not_rewritten_before_a_copy_of_its_bytes_was_compared(data
     assert dataset.quarantine.total().items == 0
 
 
+@pytest.mark.parametrize("format", ["seg"])  # an emptied file lacks the header that the index knows
 def test_an_accurate_check_misses_nothing_in_a_copy_that_was_emptied(dataset):
-    archived = dataset.path / LAST / name_of(dataset)
-    if archived.is_dir():
-        pytest.skip("only files are cut")
     own = dataset.path / name_of(dataset)
-    copy(archived, own)
+    copy(dataset.path / LAST / name_of(dataset), own)
     for size in (None, 26, 0):
         if size is not None:
             os.truncate(own, size)
@@ -1249,7 +1265,7 @@ def test_a_forgotten_place_leaves_its_data_to_a_copy_that_is_whole(three, tmp_pa
     copy(archived, own)
     fix(three)
     if is_edited:
-        rot(of_file(own), of_file(own).read_bytes()[:-3] + b"}}}")
+        of_file(own).write_bytes(of_file(own).read_bytes()[:-3] + b"}}}")
     remove(three / ".archive/2024")
     with ondisk.open(three) as dataset:
         report = dataset.fix(forget_place="2024")
