@@ -10,7 +10,7 @@ from typing import Any
 
 import lz4.frame
 import pytest
-from worlds import KINDS, START, A, B, C, Kind, World, locked, lose_index
+from worlds import KINDS, START, A, B, C, Kind, World, locked, lose_index, rot
 
 import ondisk
 from ondisk import Datum
@@ -201,6 +201,23 @@ def test_damage_before_data_that_the_index_knows_never_makes_them_unreadable(tmp
         assert world.states(world.check(accurate=True)) == {}
         assert world.content() == "0123"
         assert len(whole) > len(backup)
+
+
+def test_data_after_the_last_that_can_be_read_keep_their_rows_where_the_index_has_no_checksum(tmp_path: Path) -> None:
+    """That of an older revision has none: only reading the file shows what has rotted."""
+    for number, kind in enumerate(KINDS):
+        world = World.make(tmp_path / str(number), kind, [1, 0, 2, 3])
+        world.sql("UPDATE segment SET checksum = NULL")
+        whole = world.file(A).read_bytes()
+        rot(world.file(A), whole[:-12] + b"\x99" * 12)
+        world.sentinel()
+        world.fix()
+        assert world.states(world.check()) == {A: "DIRTY|CORRUPTED"}
+        assert world.content() == "012!"
+        rot(world.file(A), whole)
+        world.fix()
+        assert world.states(world.check(accurate=True)) == {A: "DIRTY"}
+        assert world.content() == "0123"
 
 
 @pytest.mark.parametrize("kind", [LZ4, PLAIN], ids=lambda kind: kind.name)
