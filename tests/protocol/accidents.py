@@ -30,6 +30,7 @@ from protocol.state import (
     CHANGED,
     DATASET,
     FOREIGN,
+    PLACES,
     Copying,
     Index,
     Log,
@@ -181,7 +182,7 @@ class Accidents:
         data = (*copying.data, *before[len(copying.data) :])
         stamp = state.disk.file(copying.inode).stamp if before == data[: len(before)] else FOREIGN + copying.inode
         disk = state.disk.change(copying.inode, Inode(stamp, data, data))
-        for place in (DATASET, ARCHIVE):
+        for place in PLACES:
             disk = disk.sync(place)
         return state._replace(disk=disk, stored=state.stored - ({*before} - {*data}))
 

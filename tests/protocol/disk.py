@@ -1,7 +1,8 @@
 """A disk in the model: names, inodes, and what a power cut leaves of them.
 
 A power cut keeps any subset of the directory operations that were not synced. Of a file it keeps what was synced, or
-the beginning of what was written since. If it does not keep a folder, what is in that folder is gone, too.
+the beginning of what was written since. If it does not keep a folder, what is in that folder is gone, too. If it does
+not keep the new name of a folder, what is in that folder is at the old one.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ Entries: TypeAlias = frozenset[tuple[Name, int]]
 UNDER = "under the mount point"
 """The folder of what was written to an empty mount point: nobody finds it while the disk is mounted."""
 
+_ABOVE = "above the "
+
 _Operation: TypeAlias = tuple[str, Name, int, Name]
 """What was done, to which name and inode; a rename has a second name."""
 
 
 def above(place: str) -> Name:
     """Return the name of a folder in the one above it. A folder that does not need one was always there."""
-    return f"above the {place}", 0
+    return f"{_ABOVE}{place}", 0
 
 
 class Inode(NamedTuple):
@@ -109,6 +112,16 @@ class Disk(NamedTuple):
     def make_folder(self, place: str) -> Disk:
         return self if self.at(above(place)) is not None else self.create(above(place), Inode(0, ()))
 
+    def rename_folder(self, old: str, new: str) -> Disk:
+        """Rename a folder with all that is in it, also what was not synced."""
+
+        def moved(name: Name) -> Name:
+            return (new, name[1]) if name[0] == old else name
+
+        files, durable = (frozenset((moved(name), inode) for name, inode in each) for each in self[:2])
+        pending = tuple((kind, moved(name), inode, moved(other)) for kind, name, inode, other in self.pending)
+        return Disk(files, durable, pending, self.inodes).rename(above(old), above(new))
+
     def swap(self, place: str, entries: Entries) -> tuple[Disk, Entries]:
         """Mount another disk at a folder, which syncs what was there; return that, too."""
         disk = self.sync(place)
@@ -138,10 +151,18 @@ class Disk(NamedTuple):
             yield Disk(entries, entries, (), inodes)
 
     def _with_folders(self, entries: Entries) -> Entries:
-        """Return the entries whose folders a power cut has left."""
-        left = {name for name, _ in entries}
-        gone = {name for name, _ in self.files if name[0].startswith("above")} - left
-        return frozenset(each for each in entries if above(each[0][0]) not in gone) if gone else entries
+        """Return the entries whose folders a power cut has left, at the names that it has left these."""
+        left = _folders(entries)
+        places = {place: left.get(inode) for inode, place in _folders(self.files).items()}
+        if all(before == after for before, after in places.items()):
+            return entries
+        found = {((places.get(place, place), number), inode) for (place, number), inode in entries}
+        return frozenset(((place, number), inode) for (place, number), inode in found if place is not None)
+
+
+def _folders(entries: Entries) -> dict[int, str]:
+    """Return the inodes of the folders that are in others, and their places."""
+    return {inode: name.removeprefix(_ABOVE) for (name, _), inode in entries if name.startswith(_ABOVE)}
 
 
 def _is_in(place: str, operation: _Operation) -> bool:

@@ -22,14 +22,16 @@ from itertools import product
 from protocol.accidents import Accidents, mounted, without_people
 from protocol.disk import Disk, Inode, above
 from protocol.explorer import Violation
-from protocol.operations import acknowledged, alias, found, is_looking
+from protocol.operations import acknowledged, alias, found, is_looking, is_renamed
 from protocol.rules import RULES
 from protocol.state import (
     ARCHIVE,
     BACKUP,
     DATASET,
+    DONE,
     KEPT,
     PLACES,
+    RENAMED,
     Index,
     Log,
     Mark,
@@ -41,8 +43,8 @@ from protocol.state import (
 )
 from protocol.writer import Writer
 
-_DONE = 10
-_MISSING = 7
+_ELSEWHERE = 10
+_MISSING = 13
 _PLAN_DONE = 8
 _SHOWING = {"append", "repack", "archive", "unarchive", "rename"}
 """The jobs that never hide the name of a whole segment."""
@@ -121,12 +123,12 @@ class Protocol:
         self._check(state)
         if state.program:
             yield _text(state.program[0]), self._writer.step(state)
-        elif all(each.at in (0, _DONE) for each in state.readers) and state.plan.at in (0, 1, _PLAN_DONE):
+        elif all(each.at in (0, DONE) for each in state.readers) and state.plan.at in (0, 1, _PLAN_DONE):
             self._check_at_rest(state)
         if state.plan.at != _PLAN_DONE:
             yield f"plan from {state.plan.at}", state._replace(plan=self._read_plan(state, state.plan))
         for number, reader in enumerate(state.readers):
-            if reader.at != _DONE:
+            if reader.at != DONE:
                 readers = (*state.readers[:number], self._read(state, reader), *state.readers[number + 1 :])
                 yield f"reader {number + 1} from {reader.at}", state._replace(readers=readers)
         if state.crashes:
@@ -162,6 +164,8 @@ class Protocol:
             raise Violation("the committed generation was found before the dataset was opened, and is not now")
         if state.is_disturbed:
             state = self._performed(state, ("fix",), ("open",))
+        elif is_renamed(state):
+            state = self._performed(state, ("follow",), ("open",))
         for place in PLACES:
             self._check_place(state, place)
         answered = state.index.answered()
@@ -237,23 +241,28 @@ class Protocol:
         if reader.at >= _MISSING:
             return self._missing(state, reader)
         which, look = divmod(reader.at - 1, 3)
-        place = PLACES[which]
-        row = reader.snapshot.row(place)
+        is_elsewhere = which == len(PLACES)
+        known, place = (ARCHIVE, RENAMED) if is_elsewhere else (PLACES[which],) * 2
+        row = reader.snapshot.row(known)
         assert row is not None
         name = alias(place, row) if look != 1 else (place, 0)
-        file = None if look == 0 and not self._obeys("hidden first") else state.file(name)
+        is_first = look == 0 and not is_elsewhere and not self._obeys("hidden first")
+        is_skipped = is_first or (look != 1 and is_elsewhere and not self._obeys("hidden elsewhere"))
+        file = None if is_skipped else state.file(name)
         if file is not None:
             if row.describes(file):
                 if not state.is_disturbed and not row.data <= {*file.data}:
                     raise Violation(f"a reader of {row} does not find all its data in {file}")
-                return self._following(reader, which + 1)
+                return self._following(reader, PLACES.index(known) + 1)
             if not self._obeys("verify"):
                 raise Violation(f"a reader of {row} got the bytes of {file}")
         is_other = reader.is_other or file is not None
-        if look < (2 if self._obeys("look again") else 1):
+        if look < (2 if self._obeys("look again elsewhere" if is_elsewhere else "look again") else 1):
             return reader._replace(at=reader.at + 1, is_other=is_other)
+        if place == ARCHIVE and state.disk.at(above(RENAMED)) is not None and self._obeys("look elsewhere"):
+            return reader._replace(at=_ELSEWHERE, is_other=False)
         is_gone = not state.program and state.file((place, 0)) is None
-        if is_other or is_gone or not self._obeys("start again"):
+        if is_other or is_gone or is_elsewhere or not self._obeys("start again"):
             return self._failed(state, place, row)
         return reader._replace(at=reader.at - look, is_other=False)
 
@@ -268,7 +277,7 @@ class Protocol:
             return reader._replace(at=reader.at + 1)
         if not state.is_disturbed:
             raise Violation("a reader misses data of the archive, which the index has not lost")
-        return Reader(_DONE)
+        return Reader(DONE)
 
     def _following(self, reader: Reader, which: int) -> Reader:
         """Let a reader look in the next folder from which its answer has data."""
@@ -276,13 +285,13 @@ class Protocol:
             row = reader.snapshot.row(place)
             if number >= which and row is not None and row.data:
                 return reader._replace(at=1 + 3 * number, is_other=False)
-        return Reader(_DONE)
+        return Reader(DONE)
 
     def _failed(self, state: State, place: str, row: Row) -> Reader:
         was_unmounted = self._is_unmounted and not {"unmounted", "older tape"} <= {*state.accidents}
         if not state.is_disturbed and not was_unmounted:
             raise Violation(f"a reader did not find generation {row.generation} in the {place}")
-        return Reader(_DONE)
+        return Reader(DONE)
 
     # Crashes
 
@@ -314,7 +323,7 @@ class Protocol:
     def _is_closed(self, state: State) -> bool:
         """Return whether no process need have the index open."""
         is_between = not state.program or state.program[0] in (("open",), *self._jobs)
-        is_read = is_looking(state.plan) or any(0 < each.at < _DONE for each in state.readers)
+        is_read = is_looking(state.plan) or any(0 < each.at < DONE for each in state.readers)
         return is_between and not is_read
 
 

@@ -20,27 +20,59 @@
 10. When no reader is older, unlink `A/.NAME.g`, and the old generation at B.
 
 Who opens the dataset for writing, and each job before it begins, does 7 to 9 for every row with `moved_from`.
+
+A rename of the archive, with all its segments and hidden names; nothing else is at its new name:
+
+1. Rename the folder ("folder first"). Sync the folder above ("sync renamed").
+2. Commit: the rows of the archive are those of the renamed folder; their generations stay.
+
+If a writer was killed before 2, the next job that looks at all segments does that first; it syncs the folder above
+before the commit, too ("follow", "sync followed"). Until then nobody removes hidden names there ("leave renamed").
+Readers of an older snapshot look in the renamed folder after the one that they know ("look elsewhere").
+
+A mount point cannot be renamed. The identities of the folders are not in the model: they only tell a job what
+`is_renamed` returns.
 """
 
 from __future__ import annotations
 
 from protocol.disk import Inode, above
-from protocol.operations import Operations, alias, found
+from protocol.operations import Operations, alias, found, is_renamed
 from protocol.state import ARCHIVE, DATASET, PLACES, RENAMED, Row, Source, State, Step
 
 
 class Moves(Operations):
-    """Moves a segment."""
+    """Moves a segment, or the folder of the archive."""
 
     def _archive(self, state: State) -> State:
-        return state.then(("take_over",), ("settle",), ("complete", DATASET), ("move", DATASET, ARCHIVE))
+        return state.then(("take_over",), ("settle",), ("follow",), ("complete", DATASET), ("move", DATASET, ARCHIVE))
 
     def _unarchive(self, state: State) -> State:
-        return state.then(("take_over",), ("settle",), ("complete", ARCHIVE), ("move", ARCHIVE, DATASET))
+        return state.then(("take_over",), ("settle",), ("follow",), ("move_back",))
+
+    def _move_back(self, state: State) -> State:
+        source = ARCHIVE if state.row(RENAMED) is None else RENAMED
+        return state.then(("complete", source), ("move", source, DATASET))
 
     def _rename(self, state: State) -> State:
-        """Rename the archive, which moves all its segments in one commit."""
-        return state.then(("take_over",), ("settle",), ("complete", ARCHIVE), ("move", ARCHIVE, RENAMED))
+        return state.then(("take_over",), ("settle",), ("rename_now",))
+
+    def _rename_now(self, state: State) -> State:
+        if state.disk.at(above(ARCHIVE)) is None or state.disk.at(above(RENAMED)) is not None:
+            return state
+        steps: tuple[Step, ...] = (("rename_folder",), ("sync", above(RENAMED)[0], "sync renamed"), ("commit_renamed",))
+        return state.then(*(steps if self._obeys("folder first") else (steps[-1], *steps[:-1])))
+
+    def _rename_folder(self, state: State) -> State:
+        return state._replace(disk=state.disk.rename_folder(ARCHIVE, RENAMED))
+
+    def _commit_renamed(self, state: State) -> State:
+        return state.then(("commit", ((ARCHIVE, None), (RENAMED, state.row(ARCHIVE)))))
+
+    def _follow(self, state: State) -> State:
+        if not is_renamed(state) or not self._obeys("follow"):
+            return state
+        return state.then(("sync", above(RENAMED)[0], "sync followed"), ("commit_renamed",))
 
     def _settle(self, state: State) -> State:
         """Finish what others have left of a move."""
@@ -105,7 +137,7 @@ class Moves(Operations):
         if other is None:
             return state.disk.at((target, 0)) is None  # a fix reads it first
         has_copies = any(each.copies for each in rows) and self._obeys("keep copies")
-        return target != RENAMED and self._is_good(state, target) and not has_copies
+        return self._is_good(state, target) and not has_copies
 
     def _switch(self, source: str, target: str, row: Row, new: Row) -> tuple[Step, ...]:
         """Return the steps that commit a move."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from protocol.disk import Inode, Name
+from protocol.disk import Inode, Name, above
 from protocol.rules import RULES
 from protocol.state import (
     ARCHIVE,
     DATASET,
+    DONE,
     FOREIGN,
     KEPT,
     PLACES,
@@ -167,7 +168,8 @@ class Operations:
         return is_superseded or file.stamp != row.stamp or len(file.data) != row.length
 
     def _recover(self, state: State, place: str) -> State:
-        if not state.disk.hidden(place):
+        is_left = place == RENAMED and is_renamed(state) and self._obeys("leave renamed")
+        if is_left or not state.disk.hidden(place):
             return state
         return state.then(("sync", place), ("complete", place), ("withdraw", place), ("clean", place))
 
@@ -268,8 +270,14 @@ def acknowledged(state: State, log: Log) -> State:
 
 def places(state: State) -> list[str]:
     """Return the folders to look at. Only a rename puts anything into the last one."""
-    is_renamed = state.row(RENAMED) is not None or any(place == RENAMED for (place, _), _ in state.disk.files)
-    return [place for place in PLACES if place != RENAMED or is_renamed]
+    is_there = state.row(RENAMED) is not None or state.disk.at(above(RENAMED)) is not None
+    return [place for place in PLACES if place != RENAMED or is_there]
+
+
+def is_renamed(state: State) -> bool:
+    """Return whether the archive's folder was renamed, and the index does not know that."""
+    is_gone = state.disk.at(above(ARCHIVE)) is None and state.disk.at(above(RENAMED)) is not None
+    return is_gone and state.row(ARCHIVE) is not None
 
 
 def is_looking(plan: Plan) -> bool:
@@ -281,7 +289,7 @@ def is_read(state: State) -> bool:
     """Return whether somebody reads an older snapshot of the index, as a checkpoint reports it."""
     if is_looking(state.plan) and state.plan.now != state.index:
         return True
-    return any(0 < each.at < 10 and each.snapshot != state.index and not each.is_detached for each in state.readers)
+    return any(0 < each.at < DONE and each.snapshot != state.index and not each.is_detached for each in state.readers)
 
 
 def found(state: State, place: str) -> int | None:

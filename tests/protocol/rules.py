@@ -43,6 +43,11 @@ MOVES = {
     "only replaced": "what stands at NAME is replaced only if it is the generation that the new one was written from",
     "hide source": "the source has its hidden name until no reader is older",
     "sync source": "that the source's NAME is gone is synced before the row stops to say where the segment came from",
+    "folder first": "the archive's folder is renamed before the commit",
+    "sync renamed": "that rename is synced before the commit",
+    "follow": "who looks at all segments commits first that the folder was renamed, if the writer was killed",
+    "sync followed": "and syncs the rename before that commit: the killed writer may not have done so",
+    "leave renamed": "until then, nothing hidden in that folder is removed",
     "close": "when the source is gone, a commit says so",
 }
 
@@ -72,6 +77,9 @@ READER = {
     "hidden first": "a reader looks at the hidden name before NAME",
     "look again": "a reader looks at the hidden name again after NAME",
     "start again": "a reader that has found nothing looks again from the start",
+    "look elsewhere": "a reader that does not find a file of the archive looks for it in the renamed folder",
+    "hidden elsewhere": "a reader looks for hidden names in the renamed folder, too",
+    "look again elsewhere": "there, too, it looks at the hidden name again after NAME",
     "verify": "a reader compares what it has found with the facts",
     "newest": "who finds data in an archive of which the snapshot knows none looks in the newest index",
     "still there": "and then whether the archive still says that it has data",

@@ -13,6 +13,9 @@ DATASET, ARCHIVE, RENAMED = "dataset", "archive", "renamed"
 PLACES = (DATASET, ARCHIVE, RENAMED)
 """In the order in which a fix reads them."""
 
+DONE = 16
+"""Where a reader is that has its answer."""
+
 BACKUP = "backup"
 """The place of a hard link that somebody made of NAME; its number is the length that the file had."""
 
@@ -141,8 +144,9 @@ class Reader(NamedTuple):
     """A query.
 
     Attributes:
-        at: 0 before it began, then 7 to 9 while it looks whether the archive has data that the snapshot does not know,
-            then the looks for the file, three in each folder: 1 to 3 in the first; 10 when done.
+        at: 0 before it began, then 13 to 15 while it looks whether the archive has data that the snapshot does not
+            know, then the looks for the file, three in each folder: 1 to 3 in the first, and 10 to 12 for a file of the
+            archive in the renamed one; `DONE` at the end.
         snapshot: of the index.
         is_other: one of the looks found a file that is not the generation.
         is_detached: the index was exchanged since, so no writer sees that it reads the older one.

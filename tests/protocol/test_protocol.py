@@ -10,7 +10,7 @@ from protocol.disk import Disk, Inode
 from protocol.explorer import Explored, Violation, explore
 from protocol.model import Protocol
 from protocol.rules import RULES
-from protocol.state import ARCHIVE, DATASET, RENAMED, Index, Log, State
+from protocol.state import ARCHIVE, DATASET, PLACES, RENAMED, Index, Log, State
 
 ACCIDENTS = ("over", "in the way", "hidden", "linked", "lost", "older", "changed")
 THERE = ("over there", "in the way there")
@@ -33,7 +33,9 @@ MOVING: list[Case] = [
     (("archive", "append", "archive"), {}),
     (("archive", "unarchive", "archive"), {}),
     (("archive", "repack"), {"begin": "both"}),
-    (("archive", "rename"), {}),
+    (("archive", "rename"), {"begin": "both"}),
+    (("rename", "unarchive"), {"begin": "both"}),
+    (("repack", "rename"), {"begin": "archive", "is_folder": True}),
     (("unarchive", "append"), {"begin": "archive"}),
     (("unarchive",), {"begin": "both"}),
     (("rename", "append"), {"begin": "both"}),
@@ -44,7 +46,7 @@ MOVING: list[Case] = [
     (("archive",), {"begin": "both", "is_folder": True}),
     (("unarchive",), {"begin": "both", "is_folder": True}),
 ]
-"""Moves between two folders."""
+"""Moves between two folders, and renames of one."""
 
 KEEPING: list[Case] = [
     (("append", "repack", "drop"), {}),
@@ -109,7 +111,6 @@ AWAY: list[Case] = [
     (("append", "fix", "repack"), {"begin": "archive"}),
     (("unarchive",), {"begin": "archive"}),
     (("unarchive", "archive"), {"begin": "archive"}),
-    (("rename",), {"begin": "archive"}),
 ]
 """Jobs while the archive's disk is away, or an older one is in its place."""
 
@@ -164,6 +165,11 @@ NEEDED: dict[str, Case] = {
     "only replaced": (("archive", "append"), {"accidents": ("brought",), "readers": 0}),
     "hide source": (("archive",), {}),
     "sync source": (("archive",), {}),
+    "folder first": (("rename",), {"begin": "archive", "readers": 0}),
+    "sync renamed": (("rename",), {"begin": "archive", "readers": 0}),
+    "follow": (("rename",), {"begin": "archive", "readers": 0}),
+    "sync followed": (("rename", "fix"), {"begin": "archive", "readers": 0, "crashes": 2}),
+    "leave renamed": (("repack", "rename"), {"begin": "archive", "readers": 0, "crashes": 2}),
     "close": (("archive",), {}),
     "keep copies": (("fix", "repack"), {"accidents": ("moved slowly",), "readers": 0}),
     "keep empty": (("repack",), {"accidents": ("moved slowly",), "readers": 0}),
@@ -199,6 +205,9 @@ NEEDED: dict[str, Case] = {
     "verify": (("repack",), {"accidents": ("over",)}),
     "newest": (("archive",), {"is_other_disk": True}),
     "still there": (("archive", "unarchive"), {"is_other_disk": True, "crashes": 0}),
+    "look elsewhere": (("rename",), {"begin": "archive", "crashes": 0}),
+    "hidden elsewhere": (("unarchive", "rename"), {"begin": "archive", "crashes": 0}),
+    "look again elsewhere": (("rename", "unarchive"), {"begin": "archive", "crashes": 0}),
     "rows first": (("drop",), {"keeps": True, "readers": 0}),
     "bytes first": (("drop", "expire"), {"keeps": True, "readers": 0}),
     "kept last": (("drop",), {"keeps": True, "readers": 0}),
@@ -437,6 +446,16 @@ def test_a_power_cut_keeps_any_subset_of_what_was_not_synced():
     assert left == {(0,), (3,), (0, 2), (2, 3)}
     assert {each.file(1).data for each in disk.after_power_cut()} == {(), (1,)}
     assert {each.file(2).data for each in disk.after_power_cut()} == {(2,)}
+
+
+def test_a_power_cut_leaves_a_renamed_folder_at_one_of_its_names_with_all_that_is_in_it():
+    disk = (
+        Disk().make_folder("archive").sync("above the archive").create(("archive", 0), Inode(1, (1,))).sync("archive")
+    )
+    disk = disk.create(("archive", 2), Inode(2, (2,))).rename_folder("archive", "renamed").sync("renamed")
+    for after, places in ((disk, {"archive", "renamed"}), (disk.sync("above the renamed"), {"renamed"})):
+        left = [{name for name, _ in each.files if name[0] in PLACES} for each in after.after_power_cut()]
+        assert {*map(frozenset, left)} == {frozenset([(place, 0), (place, 2)]) for place in places}
 
 
 def test_a_power_cut_keeps_what_was_synced_or_the_beginning_of_what_was_written_since():

@@ -92,7 +92,8 @@ class Writer(Moves):
         return state._replace(disk=disk).then(("sync", place, "sync before unlink"), ("unlink", place, number))
 
     def _repack(self, state: State) -> State:
-        return state.then(("take_over",), ("settle",), *(("repack_now", place) for place in PLACES[:2]))
+        steps = (("repack_now", place) for place in PLACES[:2])
+        return state.then(("take_over",), ("settle",), ("follow",), *steps)
 
     def _repack_now(self, state: State, place: str) -> State:
         row = state.row(place)
@@ -219,7 +220,7 @@ class Writer(Moves):
     def _fix(self, state: State) -> State:
         steps = tuple((kind, place) for kind in ("restore", "reread", "forget") for place in places(state))
         clean = tuple(("clean", place) for place in places(state))
-        return state.then(("take_over",), ("settle",), *steps, ("trust",), *clean)
+        return state.then(("take_over",), ("settle",), ("follow",), *steps, ("trust",), *clean)
 
     def _restore(self, state: State, place: str) -> State:
         """Give the newest generation NAME back, and move the others to quarantine."""
