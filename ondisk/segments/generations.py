@@ -109,13 +109,14 @@ def names_of(directory: Directory, name: str, generation: int) -> Iterator[str]:
     The hidden name, the name, and the hidden name again: between the first two, a repack may promote the alias; after
     the second, the next repack may replace the file at the name and link the old one to the alias. Then again: a drop
     may have begun and been undone meanwhile. A generation that is kept after that has left its alias; and its place may
-    have another name.
+    have another name. There, too, the alias may appear after the first look.
     """
     alias = hidden(name, generation)
     yield from (alias, name, alias) * _LOOKS
     yield kept(name, generation)
     for other in elsewhere(directory, name):
-        yield from (hidden(other, generation), other)
+        alias = hidden(other, generation)
+        yield from (alias, other, alias)
 
 
 def retire(directory: Directory, name: str, generation: int) -> bool:

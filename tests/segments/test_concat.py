@@ -14,6 +14,7 @@ from ondisk.segments.concat_reader import ConcatReader
 from ondisk.segments.concat_writer import ConcatWriter
 from ondisk.segments.file_facts import Committed, checksum_of, facts_of, tail_of
 from ondisk.segments.generations import complete
+from ondisk.step import LAST
 
 NAME = "2026/11-20.vm2"
 OTHER = "2027/01-01.vm2"
@@ -753,3 +754,21 @@ def test_an_alias_that_appears_between_two_looks_is_taken(directory, path, monke
 
     monkeypatch.setattr(Directory, "open_to_read", repack_meanwhile)
     assert ConcatReader(directory).read(17, known, 0, 3) == b"old"
+
+
+def test_a_generation_that_is_moved_out_of_a_renamed_place_between_two_looks_is_found(directory, tmp_path, monkeypatch):
+    """A reader of an older snapshot knows the place by its former name."""
+    renamed = f".archive/2024/{NAME}"
+    path = tmp_path / renamed
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"one")
+    known = known_as(LAST + NAME, committed(directory, renamed))
+    look = Directory.open_to_read
+
+    def unarchive_meanwhile(self, name):
+        if name == renamed and path.exists():
+            path.rename(path.parent / ".11-20.vm2.17")
+        return look(self, name)
+
+    monkeypatch.setattr(Directory, "open_to_read", unarchive_meanwhile)
+    assert ConcatReader(directory).read(17, known, 0, 3) == b"one"
