@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import partial
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 
 from ondisk.dataset.access import Access
 from ondisk.datum import INTEGER_MAX
@@ -211,6 +211,19 @@ def _discard(directory: Directory, name: str, found: os.stat_result) -> int:
         drop_folder(directory, name, name)
     directory.sync(name.rpartition("/")[0])
     return freed
+
+
+def sync_found(directory: Directory, name: str) -> None:
+    """Make the files of a segment durable: whoever has written or copied them may not have synced them."""
+    found = directory.stat(name)
+    if found is None or not S_ISDIR(found.st_mode):
+        directory.open_to_read(name).sync()
+    elif not directory.sync_together([name]):
+        with directory.inside(name) as folder:
+            for entry in folder.entries():
+                if entry.kind == "file":
+                    folder.open_to_read(entry.name).sync()
+            folder.sync()
 
 
 def _freed_by(unlinked: os.stat_result) -> int:

@@ -15,12 +15,13 @@ from ondisk.dataset.access import Access
 from ondisk.errors import StorageError
 from ondisk.formats import is_dir
 from ondisk.index import Copies, Segment, Snapshot, segment_rows
+from ondisk.maintenance.durable_steps import sync_found
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.states import FOLLOW, Done, State
 from ondisk.segments import places
 from ondisk.segments.file_facts import SAME_BYTES, Seen, facts_of
 from ondisk.segments.generations import hidden, seen_at
-from ondisk.step import Interval, in_order, inner_of, interval_of, place_of
+from ondisk.step import ARCHIVE, Interval, in_order, inner_of, interval_of, place_of
 
 
 class Moved(NamedTuple):
@@ -34,7 +35,8 @@ class Moved(NamedTuple):
 def recognised(access: Access) -> Iterator[Done]:
     """Give the segments that people have moved their new names in the index.
 
-    Durability: one commit for all places that were renamed, and one for all single segments.
+    Durability: one commit for all places that were renamed, and one for all single segments. What was moved is synced
+        before: whoever has moved it may not have done so.
     Locks: the writers' lock, if something was moved. What was is looked at again under it.
     """
     if [*renamed_places(access)]:
@@ -50,6 +52,7 @@ def _follow_places(access: Access) -> Iterator[Done]:
             copies = [each for name in names.values() if (each := snapshot.segment_named(name)) is not None]
         if not renamed:
             return
+        access.directory.sync(ARCHIVE)
         for each in copies:
             if each.name not in names:  # it has no data, else the place would not be followed
                 transaction.supersede(each)
@@ -68,7 +71,10 @@ def _follow_segments(access: Access, found: list[Moved]) -> Iterator[Done]:
             spans = {each.segment: segment_rows.interval_of(snapshot, each.segment) for each in found}
         sources = {each.segment.name for each in found}
         with contextlib.suppress(FileNotFoundError):  # one was moved on in the meantime
+            for folder in {each.name.rpartition("/")[0] for each in found}:
+                access.directory.sync(folder)
             for segment, name, there in found:
+                sync_found(access.directory, name)
                 if name not in sources:
                     moved = _at(access, segment, name, transaction.take_generation())
                     if there is not None:

@@ -26,7 +26,7 @@ from ondisk.index.transaction import Transaction
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.compare import Compared, Comparison, Outcome, Refused, Scanned, Subject, damaged
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.durable_steps import appear, complete, successor
+from ondisk.maintenance.durable_steps import appear, complete, successor, sync_found
 from ondisk.maintenance.observe import scan as scan_file
 from ondisk.maintenance.second_copy import copy_of, is_linked_elsewhere
 from ondisk.segment import REMEDY, End, Facts, ScanResult
@@ -184,7 +184,7 @@ def commit(transaction: Transaction, outcomes: Sequence[Outcome]) -> list[Outcom
     """
     directory, kept = transaction.directory, []
     for each in outcomes:
-        _sync(directory, each.subject)
+        sync_found(directory, each.subject.name)
         kept.append(_keep(each))
         if each.read_again is not None:
             begin_again = partial(each.subject.access.layout.begin_again, directory, each.subject.name)
@@ -202,19 +202,6 @@ def _account_for(subject: Subject, compared: Compared) -> None:
     """Note how many changes were found that the index lacks since an older state of it was put back."""
     if compared.new:
         subject.transaction.account_for(compared.new)
-
-
-def _sync(directory: Directory, subject: Subject) -> None:
-    """Make files durable: the process that wrote them may not have synced them."""
-    if not subject.format.is_dir:
-        directory.open_to_read(subject.name).sync()
-        return
-    if not directory.sync_together([subject.name]):
-        with directory.inside(subject.name) as folder:
-            for entry in folder.entries():
-                if entry.kind == "file":
-                    folder.open_to_read(entry.name).sync()
-            folder.sync()
 
 
 def _keep(outcome: Outcome) -> Outcome:

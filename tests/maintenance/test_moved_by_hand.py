@@ -19,6 +19,8 @@ from ondisk import Datum
 from ondisk.dataset.access import Access
 from ondisk.dataset.unreadable_data import Skipped
 from ondisk.errors import ArchiveOffline, NotFound, SegmentMissing, StateError
+from ondisk.filesystem import files
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance import archive as archive_module
 from ondisk.maintenance import moved_by_hand as moved_module
 from ondisk.maintenance.maintain import maintain
@@ -213,6 +215,28 @@ def test_a_folder_of_the_archive_that_is_renamed_is_read_at_once_and_followed(da
     assert seqs(dataset.path) == before
     assert {each.name for each in (dataset.path / ".archive").iterdir()} == {"2025", "2025.place"}
     check_whole(dataset.path)
+
+
+@pytest.mark.parametrize("what", ["segment", "place"])
+def test_what_was_moved_is_durable_before_the_commit_that_follows_it(dataset, monkeypatch, what):
+    """`mv` syncs nothing, and `archive --rename` may have been killed before it did."""
+    done = []
+    if what == "place":
+        (dataset.path / LAST).rename(dataset.path / ".archive/2025")
+        wanted = {dataset.path / ".archive"}
+    else:
+        source, target = moved(dataset, (LAST, ".archive/2025"))
+        copy(source, target)
+        remove(source)
+        wanted = {target, target.parent}
+        if target.is_dir():
+            wanted |= {each for each in target.iterdir() if each.is_file()}
+    sync, commit = files.sync, Transaction.commit
+    monkeypatch.setattr(files, "can_sync_filesystem", lambda: False)
+    monkeypatch.setattr(files, "sync", lambda descriptor, path: (sync(descriptor, path), done.append(Path(path))))
+    monkeypatch.setattr(Transaction, "commit", lambda self: (done.append(Path("commit")), commit(self)))
+    assert [each.action for each in fix(dataset.path)].count(FOLLOW) == 1
+    assert wanted <= {*done[: done.index(Path("commit"))]}
 
 
 def test_the_file_of_a_killed_move_is_followed_if_somebody_renames_its_folder_and_the_identity(dataset):
