@@ -34,7 +34,7 @@ from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.durable_steps import complete, move
 from ondisk.maintenance.inspect import Inspection
-from ondisk.maintenance.moved_by_hand import recognised
+from ondisk.maintenance.moved_by_hand import recognised, renamed_places
 from ondisk.maintenance.observe import all_known
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
@@ -130,6 +130,7 @@ def renaming(access: Access, name: str, new: str) -> Change:
     Raises:
         NotFound: there is no such folder.
         SegmentMissing: it is away or offline.
+        StateError: it was renamed by hand, or by a process that was killed, and no fix has followed it.
         AlreadyExists: the new one exists, or the index has segments of it.
         InvalidInput: the new name is not that of a folder.
 
@@ -143,6 +144,9 @@ def renaming(access: Access, name: str, new: str) -> Change:
     if found.why_away is not None:
         is_known = found.identity is not None or names
         raise missing(directory, found) if is_known else _no_place(access, name)
+    if (former := next((each for each, its in renamed_places(access) if its == old), None)) is not None:
+        hint = f"{command('fix', access.path, '--yes')} follows it. Then rename it again."
+        raise StateError(f"{access.path / old} was {former.rstrip('/')} before somebody renamed it", hint=hint)
     is_taken |= places.place(directory, to).identity is not None
     if is_taken or directory.stat(to.rstrip("/")) is not None:
         raise AlreadyExists(f"{access.path / to} exists already", hint="Choose another name.")

@@ -37,7 +37,7 @@ from ondisk.maintenance import repack as repack_module
 from ondisk.maintenance.archive import planned
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
-from ondisk.segments import generations
+from ondisk.segments import generations, places
 from ondisk.step import ALWAYS
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -830,6 +830,28 @@ def test_a_rename_that_is_killed_at_any_call_is_done_or_not_done(make, tmp_path)
         if ended:
             return
     raise AssertionError("the rename does not end")
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["by hand", "killed after the commit"])
+def test_a_folder_that_was_renamed_and_not_followed_is_renamed_again_after_a_fix(make, is_killed):
+    """Else it would get another identity, and its data would be missed under the old name until a fix forgets that."""
+    dataset = make()
+    dataset.archive(segment(dataset))
+    before = content(dataset)
+    if is_killed:
+        with killed_in(places, "rename"):
+            dataset.rename_archive("last", "2024")
+    else:
+        (dataset.path / LAST).rename(dataset.path / ".archive/2024")
+    dataset.close()
+    with ondisk.open(dataset.path) as again:
+        with pytest.raises(StateError, match=r"\.archive/2024 was \.archive/last before somebody renamed it") as caught:
+            again.rename_archive("2024", "2025")
+        assert "ondisk fix" in caught.value.hint
+        again.fix()
+        again.rename_archive("2024", "2025")
+        assert content(again) == before
+        check_sound(again)
 
 
 @pytest.mark.parametrize("accident", ["no folder", "an empty mount point", "the wrong disk", "an older tape"])
