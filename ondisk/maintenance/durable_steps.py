@@ -15,8 +15,9 @@ successor of a dir segment is a directory of links to its files, under new numbe
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from stat import S_ISDIR, S_ISREG
 
 from ondisk.dataset.access import Access
@@ -213,16 +214,24 @@ def _discard(directory: Directory, name: str, found: os.stat_result) -> int:
     return freed
 
 
-def sync_found(directory: Directory, name: str) -> None:
-    """Make the files of a segment durable: whoever has written or copied them may not have synced them."""
+def sync_found(directory: Directory, names: Sequence[str]) -> None:
+    """Make files and folders durable, and their names: whoever has made or moved them may not have synced."""
+    for name in names:
+        _sync_all(directory, name)
+    for folder in {folder for name in names for folder in accumulate(name.split("/")[:-1], "{}/{}".format)}:
+        directory.sync(folder)
+    directory.sync()
+
+
+def _sync_all(directory: Directory, name: str) -> None:
     found = directory.stat(name)
     if found is None or not S_ISDIR(found.st_mode):
         directory.open_to_read(name).sync()
     elif not directory.sync_together([name]):
         with directory.inside(name) as folder:
             for entry in folder.entries():
-                if entry.kind == "file":
-                    folder.open_to_read(entry.name).sync()
+                if entry.kind != "other":
+                    _sync_all(folder, entry.name)
             folder.sync()
 
 

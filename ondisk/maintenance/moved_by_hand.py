@@ -21,7 +21,7 @@ from ondisk.maintenance.states import FOLLOW, Done, State
 from ondisk.segments import places
 from ondisk.segments.file_facts import SAME_BYTES, Seen, facts_of
 from ondisk.segments.generations import hidden, seen_at
-from ondisk.step import ARCHIVE, Interval, in_order, inner_of, interval_of, place_of
+from ondisk.step import Interval, in_order, inner_of, interval_of, place_of
 
 
 class Moved(NamedTuple):
@@ -52,7 +52,7 @@ def _follow_places(access: Access) -> Iterator[Done]:
             copies = [each for name in names.values() if (each := snapshot.segment_named(name)) is not None]
         if not renamed:
             return
-        access.directory.sync(ARCHIVE)
+        sync_found(access.directory, [each.removesuffix("/") for each in renamed.values()])
         for each in copies:
             if each.name not in names:  # it has no data, else the place would not be followed
                 transaction.supersede(each)
@@ -71,10 +71,8 @@ def _follow_segments(access: Access, found: list[Moved]) -> Iterator[Done]:
             spans = {each.segment: segment_rows.interval_of(snapshot, each.segment) for each in found}
         sources = {each.segment.name for each in found}
         with contextlib.suppress(FileNotFoundError):  # one was moved on in the meantime
-            for folder in {each.name.rpartition("/")[0] for each in found}:
-                access.directory.sync(folder)
+            sync_found(access.directory, [each.name for each in found])
             for segment, name, there in found:
-                sync_found(access.directory, name)
                 if name not in sources:
                     moved = _at(access, segment, name, transaction.take_generation())
                     if there is not None:

@@ -183,16 +183,14 @@ def commit(transaction: Transaction, outcomes: Sequence[Outcome]) -> list[Outcom
         program begin again if it has not read them, then commits.
     """
     directory, kept = transaction.directory, []
+    sync_found(directory, [each.subject.name for each in outcomes])
     for each in outcomes:
-        sync_found(directory, each.subject.name)
         kept.append(_keep(each))
         if each.read_again is not None:
             begin_again = partial(each.subject.access.layout.begin_again, directory, each.subject.name)
             begin_again()
             transaction.after_commit(partial(begin_again, is_committed=True))
         _account_for(each.subject, each.compared)
-    for folder in {each.subject.name.rpartition("/")[0] for each in outcomes}:
-        directory.sync(folder)
     transaction.check_space()
     transaction.commit()
     return kept

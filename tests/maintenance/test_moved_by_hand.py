@@ -223,12 +223,12 @@ def test_what_was_moved_is_durable_before_the_commit_that_follows_it(dataset, mo
     done = []
     if what == "place":
         (dataset.path / LAST).rename(dataset.path / ".archive/2025")
-        wanted = {dataset.path / ".archive"}
+        wanted = {dataset.path / ".archive", *(dataset.path / ".archive/2025").rglob("[!.]*")}
     else:
         source, target = moved(dataset, (LAST, ".archive/2025"))
         copy(source, target)
         remove(source)
-        wanted = {target, target.parent}
+        wanted = {target, *(dataset.path / folder for folder in (".", ".archive", ".archive/2025", target.parent))}
         if target.is_dir():
             wanted |= {each for each in target.iterdir() if each.is_file()}
     sync, commit = files.sync, Transaction.commit
