@@ -217,26 +217,30 @@ def test_a_folder_of_the_archive_that_is_renamed_is_read_at_once_and_followed(da
     check_whole(dataset.path)
 
 
-@pytest.mark.parametrize("what", ["segment", "place"])
-def test_what_was_moved_is_durable_before_the_commit_that_follows_it(dataset, monkeypatch, what):
-    """`mv` syncs nothing, and `archive --rename` may have been killed before it did."""
-    done = []
-    if what == "place":
-        (dataset.path / LAST).rename(dataset.path / ".archive/2025")
-        wanted = {dataset.path / ".archive", *(dataset.path / ".archive/2025").rglob("[!.]*")}
-    else:
-        source, target = moved(dataset, (LAST, ".archive/2025"))
-        copy(source, target)
-        remove(source)
-        wanted = {target, *(dataset.path / folder for folder in (".", ".archive", ".archive/2025", target.parent))}
-        if target.is_dir():
-            wanted |= {each for each in target.iterdir() if each.is_file()}
+def check_synced(dataset, monkeypatch, wanted):
+    """Look whether these files and folders are synced before the commit that follows them."""
+    done: list[Path] = []
     sync, commit = files.sync, Transaction.commit
     monkeypatch.setattr(files, "can_sync_filesystem", lambda: False)
     monkeypatch.setattr(files, "sync", lambda descriptor, path: (sync(descriptor, path), done.append(Path(path))))
     monkeypatch.setattr(Transaction, "commit", lambda self: (done.append(Path("commit")), commit(self)))
     assert [each.action for each in fix(dataset.path)].count(FOLLOW) == 1
     assert wanted <= {*done[: done.index(Path("commit"))]}
+
+
+def test_a_segment_that_was_moved_is_durable_before_the_commit_that_follows_it(dataset, monkeypatch):
+    source, target = moved(dataset, (LAST, ".archive/2025"))
+    copy(source, target)
+    remove(source)
+    above = (dataset.path / each for each in (".", ".archive", ".archive/2025", target.parent))
+    check_synced(dataset, monkeypatch, {*above, target, *target.rglob("*")})
+
+
+def test_a_folder_that_was_renamed_is_durable_before_the_commit_that_follows_it(dataset, monkeypatch):
+    """`mv` syncs nothing, and `archive --rename` may have been killed before it did."""
+    archive = dataset.path / ".archive"
+    (dataset.path / LAST).rename(archive / "2025")
+    check_synced(dataset, monkeypatch, {dataset.path, archive, *(archive / "2025").rglob("[!.]*")})
 
 
 def test_the_file_of_a_killed_move_is_followed_if_somebody_renames_its_folder_and_the_identity(dataset):
