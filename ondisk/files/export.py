@@ -42,7 +42,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.formats.base import Kept
 from ondisk.segments.dir import file_name
-from ondisk.segments.generations import hidden, kept
+from ondisk.segments.generations import names_of
 
 if TYPE_CHECKING:
     from ondisk.dataset.query import Match
@@ -83,10 +83,10 @@ class Links(contextlib.ExitStack):
         """
         assert datum.location is not None
         segment, generation = datum.location.segment, datum._place[1]
-        # As readers look for a generation.
-        places = hidden(segment, generation), segment, kept(segment, generation)
+        dataset = self._datasets[self._path or Path(datum.dataset or "")]
+        places = names_of(dataset, segment, generation)
         try:
-            if not any(self._link(datum, place, folder, staged) for place in places):
+            if not any(self._link(datum, dataset, place, folder, staged) for place in places):
                 if folder.is_removed:
                     raise FileNotFoundError(folder.path)
                 raise InvalidInput("its file was moved or changed after it was read; export again")
@@ -94,10 +94,9 @@ class Links(contextlib.ExitStack):
         finally:
             folder.discard(staged)
 
-    def _link(self, datum: Datum, place: str, folder: Directory, staged: str) -> bool:
+    def _link(self, datum: Datum, dataset: Directory, place: str, folder: Directory, staged: str) -> bool:
         """Link the file of a datum, if it is in the directory `place` of its dataset; return whether it is."""
         assert datum.location is not None
-        dataset = self._datasets[self._path or Path(datum.dataset or "")]
         file = f"{place}/{file_name(datum.location.segment, datum.location.offset)}"
         folder.discard(staged)
         try:

@@ -42,12 +42,10 @@ _MANY = 3
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """From when `delete_age`, `quarantine_age` and `deletions_kept` count.
+    """From when ages count, in seconds since 1970."""
 
-    `archive_age` counts from what the clock says.
-    """
-
-    now: float  # seconds since 1970
+    clock: float  # for `archive_age`: what the clock says
+    now: float  # for `delete_age`, `quarantine_age` and `deletions_kept`
     doubt: str | None = None  # why nothing is deleted by age; None if it may be
     needs_commit: bool = False  # the last commit is so old that a repack commits without a change, see `COMMIT_AFTER`
     away: str | None = None  # why nothing is archived by age; None if it may be
@@ -65,24 +63,24 @@ class Ages:
         if config.archive_age is not None and (last := place(dataset.directory, LAST)).identity is not None:
             away = None if last.why_away is None else missing(dataset.directory, last).message
         if by_age or (config.delete_age is config.deletions_kept is config.quarantine_age is None):
-            return cls(now, away=away)
+            return cls(now, now, away=away)
         clock = int(now * 1_000_000)
         with dataset.current().index.snapshot() as snapshot:
             committed_at = _last_commit(dataset, snapshot)
             newest = totals(snapshot, Everything()).end if clock - committed_at > FAR else None
         start = counted_from(clock, committed_at, newest)
         if start is None:
-            return cls(now, doubt(clock, committed_at, newest), away=away)
+            return cls(now, now, doubt(clock, committed_at, newest), away=away)
         needs_commit = clock - committed_at > COMMIT_AFTER
-        now = start / 1_000_000
+        counted = start / 1_000_000
         if config.delete_age is None:
-            return cls(now, None, needs_commit, away)
+            return cls(now, counted, None, needs_commit, away)
         with dataset.current().index.snapshot() as snapshot:
-            before = days_ago(config.delete_age, now)
+            before = days_ago(config.delete_age, counted)
             expired, total = segment_rows.ended_by(snapshot, before, maintained(config))
         if too_many(expired, total):
-            return cls(now, f"{expired} of {total} segments are that old at once", needs_commit, away)
-        return cls(now, None, needs_commit, away)
+            return cls(now, counted, f"{expired} of {total} segments are that old at once", needs_commit, away)
+        return cls(now, counted, None, needs_commit, away)
 
     def why_held(self, access: Access, state: State) -> str | None:
         """Return why a segment in this state is neither deleted nor archived; None if it may be.
@@ -107,12 +105,12 @@ class AgeLimits:
     places: tuple[str, ...] = ("", LAST)
 
     @classmethod
-    def of(cls, access: Access, now: float | None, ages: Ages | None) -> AgeLimits:
-        """Return the limits of a dataset."""
+    def of(cls, access: Access, ages: Ages | None) -> AgeLimits:
+        """Return the limits of a dataset; without `ages`, nothing is too old."""
         archive_age, delete_age = access.config.archive_age, access.config.delete_age
         return cls(
-            None if archive_age is None else days_ago(archive_age, now),
-            None if delete_age is None else days_ago(delete_age, now if ages is None else ages.now),
+            None if ages is None or archive_age is None else days_ago(archive_age, ages.clock),
+            None if ages is None or delete_age is None else days_ago(delete_age, ages.now),
             tuple(maintained(access.config)),
         )
 

@@ -91,7 +91,7 @@ def check(
     with report.attached(errors):
         deadline = None if max_duration is None else time.monotonic() + max_duration
         ages = Ages.of(access, now)
-        inspection = Inspection(access, now, ages=ages, rewrites=rewrite, removes_copies=second_copies)
+        inspection = Inspection(access, ages=ages, rewrites=rewrite, removes_copies=second_copies)
         found = [*readable(inspection.diagnoses(), errors)]
         if deadline is not None:
             found = _read_in_slices(inspection, found, deadline, progress, errors)

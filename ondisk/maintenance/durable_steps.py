@@ -14,6 +14,7 @@ successor of a dir segment is a directory of links to its files, under new numbe
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -22,6 +23,7 @@ from stat import S_ISDIR, S_ISREG
 
 from ondisk.dataset.access import Access
 from ondisk.datum import INTEGER_MAX
+from ondisk.errors import DurabilityLost, StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.index import Copies, Row, Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
@@ -215,24 +217,37 @@ def _discard(directory: Directory, name: str, found: os.stat_result) -> int:
 
 
 def sync_found(directory: Directory, names: Sequence[str]) -> None:
-    """Make files and folders durable, and their names: whoever has made or moved them may not have synced."""
+    """Make files and folders durable, and their names: whoever has made or moved them may not have synced.
+
+    What somebody removes meanwhile, or this user may not read, is left out.
+    """
     for name in names:
         _sync_all(directory, name)
+    sync_above(directory, names)
+
+
+def sync_above(directory: Directory, names: Sequence[str]) -> None:
+    """Make the names of files durable, and those of the folders above, which somebody may have made."""
     for folder in {folder for name in names for folder in accumulate(name.split("/")[:-1], "{}/{}".format)}:
-        directory.sync(folder)
+        with contextlib.suppress(FileNotFoundError):
+            directory.sync(folder)
     directory.sync()
 
 
 def _sync_all(directory: Directory, name: str) -> None:
     found = directory.stat(name)
-    if found is None or not S_ISDIR(found.st_mode):
-        directory.open_to_read(name).sync()
-    elif not directory.sync_together([name]):
-        with directory.inside(name) as folder:
-            for entry in folder.entries():
-                if entry.kind != "other":
+    try:
+        if found is not None and S_ISREG(found.st_mode):
+            directory.open_to_read(name).sync()
+        elif found is not None and S_ISDIR(found.st_mode) and not directory.sync_together([name]):
+            with directory.inside(name) as folder:
+                for entry in folder.entries():
                     _sync_all(folder, entry.name)
-            folder.sync()
+                folder.sync()
+    except DurabilityLost:
+        raise
+    except (FileNotFoundError, StorageError):
+        return
 
 
 def _freed_by(unlinked: os.stat_result) -> int:

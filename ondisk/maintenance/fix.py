@@ -251,6 +251,10 @@ def _is_readable(directory: Directory, name: str, format: Format) -> bool:
 def _is_wanted(diagnosis: Diagnosis, *, needs_check: bool) -> bool:
     if State.CORRUPTED in diagnosis.state:
         return diagnosis.noted or needs_check
+    return _is_mended(diagnosis)
+
+
+def _is_mended(diagnosis: Diagnosis) -> bool:
     return (bool(diagnosis.state & FIXED) and not diagnosis.held) or diagnosis.is_touched or diagnosis.consumed
 
 
@@ -372,7 +376,7 @@ def _fixed(
         raise diagnosis.error
     if State.CORRUPTED in before.state | diagnosis.state:
         return _checked_again(access, transaction, before, known, rewriting=rewriting)
-    if not _is_wanted(diagnosis, needs_check=False):
+    if not _is_mended(diagnosis):
         return _left_alone(diagnosis)
     if diagnosis.consumed:
         assert known is not None

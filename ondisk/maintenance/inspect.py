@@ -40,15 +40,13 @@ class Inspection:
     """Compares the index of a dataset with the disk. Only reads. Segments that are away are left out.
 
     Args:
-        now: seconds since 1970; None for the present. Ages count from it.
-        ages: what the ages of data to delete count from; None for `now`, without holds.
+        ages: from when they count; None if they are not looked at.
         forget: the index may forget missing segments, however many.
     """
 
     def __init__(
         self,
         access: Access,
-        now: float | None = None,
         *,
         ages: Ages | None = None,
         forget: bool = False,
@@ -56,7 +54,6 @@ class Inspection:
         removes_copies: bool = False,
     ) -> None:
         self.access = access
-        self.now = now
         self._ages = ages
         self._forget = forget
         self._rewrites = rewrites
@@ -71,7 +68,7 @@ class Inspection:
         return Circumstances(
             config.step,
             self.access.needs_check(),
-            AgeLimits.of(self.access, self.now, self._ages),
+            AgeLimits.of(self.access, self._ages),
             config.unknown_segments == "delete",
             None if built_for is config.step else built_for,
             self.access.layout,

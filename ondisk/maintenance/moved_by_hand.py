@@ -66,12 +66,12 @@ def _follow_places(access: Access) -> Iterator[Done]:
 def _follow_segments(access: Access, found: list[Moved]) -> Iterator[Done]:
     followed = list[Moved]()
     with access.transaction("fix") as transaction:
+        sync_found(access.directory, [each.name for each in found])
         with access.current().index.snapshot() as snapshot:
             found = _without_stuck([each for each in found if _is_still_there(access, snapshot, each)])
             spans = {each.segment: segment_rows.interval_of(snapshot, each.segment) for each in found}
         sources = {each.segment.name for each in found}
         with contextlib.suppress(FileNotFoundError):  # one was moved on in the meantime
-            sync_found(access.directory, [each.name for each in found])
             for segment, name, there in found:
                 if name not in sources:
                     moved = _at(access, segment, name, transaction.take_generation())

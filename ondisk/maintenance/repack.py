@@ -100,7 +100,7 @@ def repack(
     with report.attached(errors):
         report.add(recognised(access))  # first: what is in `last` now counts for its age
         ages = Ages.of(access, now, by_age=by_age)
-        inspection = Inspection(access, now, ages=ages, rewrites=rewrite, removes_copies=second_copies)
+        inspection = Inspection(access, ages=ages, rewrites=rewrite, removes_copies=second_copies)
         try:
             replaced.remove_old(access, time.time() if now is None else now, access.config.keep_seconds)
         except StorageError as error:

@@ -26,7 +26,7 @@ from ondisk.index.transaction import Transaction
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.compare import Compared, Comparison, Outcome, Refused, Scanned, Subject, damaged
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.durable_steps import appear, complete, successor, sync_found
+from ondisk.maintenance.durable_steps import appear, complete, successor, sync_above, sync_found
 from ondisk.maintenance.observe import scan as scan_file
 from ondisk.maintenance.second_copy import copy_of, is_linked_elsewhere
 from ondisk.segment import REMEDY, End, Facts, ScanResult
@@ -162,6 +162,7 @@ def rewritten(subject: Subject, *, is_damaged: bool = False) -> Outcome:
         original = quarantine.link(directory, name, verb="fix", why=_DIFFERENT if is_whole else _SALVAGED)
     transaction.on_rollback(lambda: directory.discard(hidden(name, old)))
     generations.link_old(directory, name, old, None)
+    sync_above(directory, [name])
     segment = segment._replace(copies=compared.copies, unproven=_is_unproven(comparison))
     transaction.save_segment(segment, comparison.span)
     _note_unowned(comparison, segment)
@@ -401,7 +402,8 @@ def _note_unowned(comparison: Comparison, segment: Segment) -> None:
 
 
 def _outcome(subject: Subject, compared: Compared) -> Outcome:
-    returned, known = compared.returned, subject.known
+    # What was taken over from a segment that cannot be read is no news.
+    returned, known = max(0, compared.returned - compared.settled.replacing), subject.known
     # In what another program makes, nothing was ever deleted. The index has no rows of a second copy.
     is_unknown = known is None and not subject.is_shared and not subject.access.needs_check()
     if is_unknown or (known is not None and known.segment.copies is Copies.ALL):

@@ -57,6 +57,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from ondisk.errors import ReadOnly, StorageError
 from ondisk.filesystem import Directory, WritableFile, is_denied
@@ -109,14 +110,12 @@ def names_of(directory: Directory, name: str, generation: int) -> Iterator[str]:
     The hidden name, the name, and the hidden name again: between the first two, a repack may promote the alias; after
     the second, the next repack may replace the file at the name and link the old one to the alias. Then again: a drop
     may have begun and been undone meanwhile. A generation that is kept after that has left its alias; and its place may
-    have another name. There, too, the alias may appear after the first look.
+    have another name.
     """
-    alias = hidden(name, generation)
-    yield from (alias, name, alias) * _LOOKS
-    yield kept(name, generation)
-    for other in elsewhere(directory, name):
-        alias = hidden(other, generation)
-        yield from (alias, other, alias)
+    for each in chain([name], elsewhere(directory, name)):
+        alias = hidden(each, generation)
+        yield from (alias, each, alias) * _LOOKS
+        yield kept(each, generation)
 
 
 def retire(directory: Directory, name: str, generation: int) -> bool:

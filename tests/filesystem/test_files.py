@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from worlds import fail
@@ -130,3 +131,11 @@ def test_an_error_of_a_copy_is_no_reason_to_write_it_in_another_way(directory: D
     monkeypatch.setattr(os, "copy_file_range", fail(errno.EIO))
     with pytest.raises(StorageError, match="copy: Input/output error"):
         copied(directory, directory)
+
+
+def test_a_filesystem_that_nobody_can_write_to_has_nothing_to_sync(monkeypatch):
+    with Path("/proc/self/stat").open() as file:  # which has no fsync
+        with pytest.raises(DurabilityLost, match="fsync failed"):
+            files.sync(file.fileno(), "stat")
+        monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+        files.sync(file.fileno(), "stat")

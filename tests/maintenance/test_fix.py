@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ import ondisk
 from ondisk import Datum
 from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import LockError, ReadOnly, StorageError
+from ondisk.filesystem import files
 from ondisk.formats.lines import LineFormat
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.states import Done, Report, State
 from ondisk.replication.feed import Kind as Change
 from ondisk.segment import ScanResult, SegmentFile
@@ -277,6 +281,32 @@ def test_a_file_with_lz4_of_another_writer_is_written_anew(options: dict[str, An
     world.delete(20)
     world.repack()
     assert world.content() == "0123b"
+
+
+def test_the_folder_of_a_file_that_is_written_anew_is_durable_before_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program may have made it, and synced nothing."""
+    world, done = World.make(tmp_path / "dataset", LZ4), list[Path]()
+    shutil.rmtree(world.path / "2026")
+    world.fix()
+    world.put(C, foreign_seg(world, block_linked=True), newer=True)
+    sync, commit = files.sync, Transaction.commit
+    monkeypatch.setattr(files, "sync", lambda descriptor, path: (sync(descriptor, path), done.append(Path(path))))
+    monkeypatch.setattr(Transaction, "commit", lambda self: (done.append(Path("commit")), commit(self)))
+    world.fix()
+    assert {world.path, world.path / "2026"} <= {*done[: done.index(Path("commit"))]}
+
+
+def test_data_of_a_segment_that_was_renamed_over_another_are_no_news(tmp_path: Path) -> None:
+    config = {"format": "jsonl", "step": "daily", "fields": {"n": "integer"}, "unique": ["reftime", "n"]}
+    with ondisk.create(tmp_path / "dataset", config) as dataset:
+        dataset.append([Datum(START + timedelta(days=n // 2), {"n": n}, {"x": n}) for n in range(4)])
+        first, second = sorted(dataset.path.glob("*/*.jsonl"))
+        second.rename(first)
+        report = dataset.fix()
+        assert [(each.lost, each.returned) for each in report if isinstance(each, Done)] == [(2, 0), (0, 0)]
+        assert [each.metadata["n"] for each in dataset.query()] == [2, 3]
 
 
 def test_a_damaged_file_that_is_written_anew_is_kept_in_quarantine(tmp_path: Path) -> None:

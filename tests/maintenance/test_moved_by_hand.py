@@ -240,6 +240,8 @@ def test_a_folder_that_was_renamed_is_durable_before_the_commit_that_follows_it(
     """`mv` syncs nothing, and `archive --rename` may have been killed before it did."""
     archive = dataset.path / ".archive"
     (dataset.path / LAST).rename(archive / "2025")
+    os.mkfifo(archive / "2025/.fifo")  # that of somebody else, and nothing to sync
+    (archive / "2025/.link").symlink_to("nowhere")
     check_synced(dataset, monkeypatch, {dataset.path, archive, *(archive / "2025").rglob("[!.]*")})
 
 
