@@ -184,7 +184,7 @@ def _kind_of(head: bytes) -> str | None:
 
     Text has few control characters. It may be in another encoding than UTF-8, but most of it is still readable then.
     """
-    from ondisk.formats.wrong_file import kind_of  # here, because most commands print no data
+    from ondisk.formats.file_kinds import kind_of  # here, because most commands print no data
 
     text = head.decode(errors="replace")
     is_text = _CONTROLS.isdisjoint(text) and 4 * text.count("\ufffd") <= len(head)

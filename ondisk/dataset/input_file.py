@@ -17,7 +17,7 @@ from ondisk.dataset.decompress import COMPRESSIONS, EXTENSIONS, Decompressed, be
 from ondisk.errors import ConfigError, InvalidInput, NotFound, OndiskError, StorageError, shown
 from ondisk.formats import Batch, Format, find, recognised
 from ondisk.formats.base import Chained, Readable, compression_of
-from ondisk.formats.wrong_file import foreign
+from ondisk.formats.file_kinds import foreign
 from ondisk.index import segment_rows
 from ondisk.named_tuple import NamedTuple
 from ondisk.segments.generations import hidden

@@ -426,7 +426,7 @@ class Directory(Closing):
         found = map(self.stat, names)
         if any(each is None or each.st_dev != self.device for each in found) or not self.can_sync_together:
             return False
-        # syncfs reports errors since this descriptor was opened, which was before anything was written.
+        # syncfs reports errors since this descriptor was opened, which was before this process wrote anything.
         return files.sync_filesystem(self._descriptor, str(self.path))
 
     def _filesystem(self) -> str | None:

@@ -120,7 +120,7 @@ class LineFormat(Format):
         return super().received(payloads, beside)  # says of each what is wrong
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
-        from ondisk.formats.wrong_file import foreign  # here, because no query needs it
+        from ondisk.formats.file_kinds import foreign  # here, because no query needs it
 
         number = 1
         for lines in read_lines(stream, batch_size, self.config.max_datum_size):

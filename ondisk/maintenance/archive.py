@@ -145,7 +145,7 @@ def renaming(access: Access, name: str, new: str) -> Change:
         is_known = found.identity is not None or names
         raise missing(directory, found) if is_known else _no_place(access, name)
     if (former := next((each for each, its in renamed_places(access) if its == old), None)) is not None:
-        hint = f"{command('fix', access.path, '--yes')} follows it. Then rename it again."
+        hint = f"{command('fix', access.path, '--yes')} follows it. Then repeat this."
         raise StateError(f"{access.path / old} was {former.rstrip('/')} before somebody renamed it", hint=hint)
     is_taken |= places.place(directory, to).identity is not None
     if is_taken or directory.stat(to.rstrip("/")) is not None:

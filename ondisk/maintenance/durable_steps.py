@@ -10,6 +10,8 @@ Repack, move, salvage and heal decide what the successor contains; what they do 
 
 `ondisk.segments.generations` contains the steps themselves, and says what readers find after each of them. The
 successor of a dir segment is a directory of links to its files, under new numbers; it yields its name instead of 2.
+
+What others have written is synced before a commit that relies on it, too: `sync_found`.
 """
 
 from __future__ import annotations

@@ -463,7 +463,8 @@ def _checked_again(
             transaction.commit()
             said = "its damaged data are deleted; a repack rewrites the others"
             return Done(diagnosis.segment, diagnosis.state, (*diagnosis.reasons, said))
-        if not content.is_whole or not (content.is_read or (known.rows.count and content.wrong is None)):
+        has_all = content.is_read or (known.rows.count and content.wrong is None)  # of what the index knows
+        if not content.is_whole or not has_all:
             return _left_alone(diagnosis)
         is_believed = content.wrong is None  # else the index may have wrong offsets for data after the damage
         back = " and was read again; data that were deleted, but not yet removed by a repack, are back"

@@ -33,7 +33,7 @@ from ondisk.server.datasets import Served, is_readable
 from ondisk.server.metrics import Counts, metrics
 from ondisk.server.pages import routes as pages
 from ondisk.server.pages.login import Sessions
-from ondisk.server.requests import (
+from ondisk.server.parameters import (
     IN_RECORDS,
     JSON,
     JSON_LINES,

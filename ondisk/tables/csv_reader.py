@@ -18,7 +18,7 @@ from io import StringIO
 
 from ondisk.errors import InvalidInput, LimitExceeded, shown
 from ondisk.formats.base import Readable
-from ondisk.formats.wrong_file import foreign
+from ondisk.formats.file_kinds import foreign
 from ondisk.table_options import BLANKS, MAX_RECORD, TableOptions
 
 _CHUNK = 256 * 1024

@@ -14,9 +14,9 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, from_microseconds
 from ondisk.errors import InvalidInput, shown
 from ondisk.formats.base import Batch, Readable
+from ondisk.formats.file_kinds import foreign
 from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
-from ondisk.formats.wrong_file import foreign
 from ondisk.json_values import from_json
 from ondisk.table_options import REFTIME, TableOptions
 from ondisk.tables.columns import names_of_series

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from ondisk.server.app import Endpoints
-from ondisk.server.requests import OF_REPLICAS, QUERY, SUMMARY, description, location_in
+from ondisk.server.parameters import OF_REPLICAS, QUERY, SUMMARY, description, location_in
 
 TOKEN = "0123456789abcdef"
 SENT = {"Authorization": f"Bearer {TOKEN}"}

@@ -24,7 +24,7 @@ from ondisk.server.pages.login import COOKIE, LASTS, PER, Sessions, local_path
 from ondisk.server.pages.points import Wanted, points, time_of
 from ondisk.server.pages.render import HEADERS, Page, static
 from ondisk.server.pages.views import Asked
-from ondisk.server.requests import location_in
+from ondisk.server.parameters import location_in
 from ondisk.server.responses import Json, Refused, Requests, error_as_json
 
 _SANDBOX = {"content-security-policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}

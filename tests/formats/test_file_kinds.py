@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 from ondisk.errors import InvalidInput
-from ondisk.formats.wrong_file import foreign
+from ondisk.formats.file_kinds import foreign
 
 TEXT = "time,station,t\n2026-11-20 10:00,5,1\n"
 
