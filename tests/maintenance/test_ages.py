@@ -25,9 +25,8 @@ def test_the_archive_age_counts_from_the_clock_and_the_delete_age_from_what_is_b
     create: Callable[..., ondisk.Dataset],
 ) -> None:
     with create(archive_age=10, delete_age=20) as dataset, access_to(dataset.path) as access:
-        now, believed = 1000.0 * SECONDS, Ages(995.0 * SECONDS)
-        assert AgeLimits.of(access, now, believed) == AgeLimits(990 * DAY, 975 * DAY)
-        assert AgeLimits.of(access, now, None) == AgeLimits(990 * DAY, 980 * DAY)
+        assert AgeLimits.of(access, Ages(1000.0 * SECONDS, 995.0 * SECONDS)) == AgeLimits(990 * DAY, 975 * DAY)
+        assert AgeLimits.of(access, None) == NO_LIMITS
 
 
 @pytest.mark.check
@@ -57,7 +56,7 @@ def test_the_hours_of_a_day_are_archived_together_and_a_lost_index_finds_them_ag
 
 def test_without_ages_no_segment_is_old_enough(create: Callable[..., ondisk.Dataset]) -> None:
     with create() as dataset, access_to(dataset.path) as access:
-        assert AgeLimits.of(access, None, Ages(0.0)) == NO_LIMITS
+        assert AgeLimits.of(access, Ages(0.0, 0.0)) == NO_LIMITS
 
 
 @pytest.mark.parametrize(
@@ -68,6 +67,6 @@ def test_only_what_its_age_would_move_is_held(
     state: State, held: str | None, create: Callable[..., ondisk.Dataset]
 ) -> None:
     with create() as dataset, access_to(dataset.path) as access:
-        reason = Ages(0.0, doubt="doubt", away="away").why_held(access, state)
+        reason = Ages(0.0, 0.0, doubt="doubt", away="away").why_held(access, state)
         assert (reason is None) if held is None else (reason is not None and reason.startswith(held))
-        assert Ages(0.0).why_held(access, state) is None
+        assert Ages(0.0, 0.0).why_held(access, state) is None
