@@ -155,8 +155,9 @@ def kept(missing: Collection[str], known: Collection[str], absent: Collection[st
         folder = folder_of(name)
         if folder in absent:
             reasons[name] = f"its folder {folder} does not exist"
-        elif gone[folder] >= _MANY and gone[folder] == of_folder[folder]:
-            reasons[name] = f"all {gone[folder]} segments in {folder or 'its directory'} are missing"
+        elif gone[folder] >= _MANY and 2 * gone[folder] > of_folder[folder]:
+            where = folder or "its directory"
+            reasons[name] = f"{gone[folder]} of {of_folder[folder]} segments in {where} are missing"
         elif len(missing) >= _MANY and 2 * len(missing) > len(known):
             reasons[name] = f"{len(missing)} of {len(known)} segments are missing"
     return reasons

@@ -56,6 +56,7 @@ def moved(access: Access, names: Iterable[str], verb: str) -> list[Done]:
 
     Raises:
         SegmentMissing: the index does not know the segment, or its place or `.archive/last` is away.
+        AlreadyExists: a file has the new name that the index does not know.
         StateError: the segment is in a state of `UNMOVABLE`, or its data must be merged with a damaged segment, or with
             an UNALIGNED file; to unarchive, also if another program reads the dataset's own, or the name is not one of
             the dataset's step.
@@ -358,17 +359,10 @@ def _merged_with(access: Access, transaction: Transaction, name: str) -> Segment
     """Return the segment of a name, with which another one is merged; None if there is none.
 
     One whose file somebody has removed is forgotten, if all its data were deleted before.
-
-    Raises:
-        AlreadyExists: a file has this name that the index does not know.
     """
     there = transaction.segments([name]).get(name)
-    if there is not None and access.directory.stat(name) is None and transaction.forget_if_empty(there):
-        there = None
-    if there is None and access.directory.stat(name) is not None:
-        hint = f"Move it away, or read it into the index with {command('fix', access.path, '--yes')}."
-        raise AlreadyExists(f"{access.path / name} exists, but the index does not know it", hint=hint)
-    return there
+    is_gone = there is not None and access.directory.stat(name) is None
+    return None if there is None or (is_gone and transaction.forget_if_empty(there)) else there
 
 
 def _as_it_is(directory: Directory, segment: Segment) -> Segment:
@@ -445,6 +439,9 @@ def _decided(access: Access, name: str, target: str, before: Known | None) -> tu
         file = access.current().reader.file_of(known.segment)
         if access.committed(known.segment).is_whole_in(file) is False:
             raise changed(access.directory, name)
+    if access.directory.stat(target) is not None and access.ask(Snapshot.segment_named, target) is None:
+        hint = f"Move it away, or read it into the index with {command('fix', access.path, '--yes')}."
+        raise AlreadyExists(f"{access.path / target} exists, but the index does not know it", hint=hint)
     if (there := _not_whole(access, target)) is not None:  # a merge would lose data
         raise _refused(access, target, there, "merged")
     return diagnosis, known.segment

@@ -25,7 +25,7 @@ from ondisk.step import DAY
 
 X = [f"2025/01-0{day}.vm2" for day in range(1, 6)]
 Y = [f"2026/01-0{day}.vm2" for day in range(1, 6)]
-FOLDER, HALF, ABSENT = "all 3 segments in 2025 are missing", "of 4 segments are missing", "does not exist"
+FOLDER, HALF, ABSENT = "3 of 3 segments in 2025 are missing", "of 4 segments are missing", "does not exist"
 
 KEPT = {
     "nothing is missing": (set(), {*X}, set(), set(), ""),
@@ -33,6 +33,7 @@ KEPT = {
     "the only one": ({X[0]}, {X[0]}, set(), set(), ""),
     "two of two": ({*X[:2]}, {*X[:2]}, set(), set(), ""),
     "all three of a folder": ({*X[:3]}, {*X[:3], *Y}, set(), {*X[:3]}, FOLDER),
+    "more than half of a folder": ({*X[:3]}, {*X, *Y}, set(), {*X[:3]}, "3 of 5 segments in 2025 are missing"),
     "a folder, and one of another": ({*X[:3], Y[0]}, {*X[:3], *Y}, set(), {*X[:3]}, FOLDER),
     "half of the dataset": ({X[0], X[1], Y[0]}, {*X[:3], *Y[:3]}, set(), set(), ""),
     "more than half, of two folders": ({X[0], X[1], Y[0]}, {*X[:2], *Y[:2]}, set(), {X[0], X[1], Y[0]}, HALF),
@@ -115,7 +116,7 @@ def test_a_folder_whose_disk_is_not_mounted_is_kept_until_it_is_back(dataset, tm
     for _ in range(2):
         result = maintain(dataset.path)
         assert (result.exit_code, result.done, len(result.findings), result.missing) == (9, [], 4, 4)
-        assert "all 4 segments in 2024 are missing: is a disk not mounted?" in result.findings[0].reasons[-1]
+        assert "4 of 4 segments in 2024 are missing: is a disk not mounted?" in result.findings[0].reasons[-1]
         assert f"`ondisk fix {dataset.path} --yes --forget`" in result.findings[0].reasons[-1]
         assert {each.action for each in result.findings} == {None}
         assert {each.action for each in dataset.check().findings} == {None}

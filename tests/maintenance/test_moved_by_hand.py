@@ -217,6 +217,17 @@ def test_a_folder_of_the_archive_that_is_renamed_is_read_at_once_and_followed(da
     check_whole(dataset.path)
 
 
+def test_a_folder_that_somebody_makes_in_the_place_of_one_without_data_is_not_away(dataset):
+    """What is moved or copied there is not passed over."""
+    dataset.unarchive(*(each.segment for each in dataset.check() if each.segment.startswith(".archive/")))
+    name = next(each.segment for each in dataset.check() if not each.segment.startswith("."))
+    shutil.rmtree(dataset.path / LAST)
+    copy(dataset.path / name, dataset.path / LAST / name)
+    remove(dataset.path / name)
+    assert [each.action for each in fix(dataset.path)] == [FOLLOW]
+    check_whole(dataset.path)
+
+
 def check_synced(dataset, monkeypatch, wanted):
     """Look whether these files and folders are synced before the commit that follows them."""
     done: list[Path] = []
