@@ -24,7 +24,7 @@ from ondisk.segments.dir import METADATA
 from ondisk.segments.file_facts import Committed
 from ondisk.segments.generations import recorded_stat
 from ondisk.segments.places import closed, places
-from ondisk.step import Interval, place_of
+from ondisk.step import Interval, inner_of, place_of
 
 _DEEPEST = 16  # levels of folders that are searched for segments
 _SEEN_IN_ROWS = State.DIRTY | State.ARCHIVE_AGE | State.DELETE_AGE
@@ -149,6 +149,8 @@ class Inspection:
                 forget = command("fix", self.access.path, "--yes", "--forget")
                 remedy = f"if these data are lost for good, run {forget}"
                 return diagnosis.hold(f"{reason}: is a disk not mounted? {remedy}")
+            if (there := _closed_twin(self.access.directory, name)) is not None:
+                return diagnosis.hold(f"{there} may be its file, in a folder that counts as away")
         if self._ages is not None and (reason := self._ages.why_held(self.access, state)) is not None:
             return diagnosis.hold(reason)
         if state & _REMOVING and not state & _UNSURE and why is not None:
@@ -247,6 +249,15 @@ def places_away(access: Access) -> Iterator[Diagnosis]:
             end = "" if f"{error.message}{had}".endswith("?") else "."
             reason = f"{error.message}{had}{end} {error.hint}"
             yield Diagnosis(name.removesuffix("/"), State.MISSING, (reason,), held=True)
+
+
+def _closed_twin(directory: Directory, name: str) -> str | None:
+    """Return a file with the name of a segment in a folder of the archive that is there, but away; None without one."""
+    for place in closed(directory):
+        with contextlib.suppress(StorageError):
+            if directory.stat(there := f"{place}{inner_of(name)}") is not None:
+                return there
+    return None
 
 
 def interval_of(access: Access, name: str) -> Interval | None:

@@ -217,6 +217,21 @@ def test_a_folder_of_the_archive_that_is_renamed_is_read_at_once_and_followed(da
     check_whole(dataset.path)
 
 
+def test_data_are_not_lost_while_a_file_of_their_segment_is_in_a_folder_that_counts_as_away(dataset):
+    """Two folders have changed places, and the identity of one is gone: nobody knows which is which."""
+    archive, count = dataset.path / ".archive", len(numbers(dataset))
+    dataset.rename_archive("last", "2025")
+    dataset.archive(*(each.segment for each in dataset.check() if not each.segment.startswith(".")))
+    (archive / "2025.place").unlink()
+    for old, new in [("last", "other"), ("2025", "last"), ("other", "2025")]:
+        (archive / old).rename(archive / new)
+    for _ in range(2):
+        assert maintain(dataset.path).lost == 0
+    with ondisk.open(dataset.path) as after:
+        assert sum(sql(dataset.path, "SELECT count(*) FROM datum")[0]) == count
+        assert after.info()["lost"] == 0
+
+
 def test_a_folder_that_somebody_makes_in_the_place_of_one_without_data_is_not_away(dataset):
     """What is moved or copied there is not passed over."""
     dataset.unarchive(*(each.segment for each in dataset.check() if each.segment.startswith(".archive/")))
