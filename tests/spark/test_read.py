@@ -417,7 +417,7 @@ def test_a_wrong_type_in_a_schema_is_said(spark, dataset):
     [
         ("station bigint, station bigint", "the schema names the column station twice"),
         ("data struct<a: int, b: int, a: int>", "the schema names the column data.a twice"),
-        (DATA_NOT_NULL, "the column data.many.[].x may be NULL"),
+        (DATA_NOT_NULL, "the column data.many[].x may be NULL"),
     ],
 )
 def test_what_spark_would_rely_on_in_a_schema_is_said(spark, dataset, schema, message):
