@@ -197,6 +197,11 @@ def place_of(segment: str) -> str:
     return f"{archive}/{name}/"
 
 
+def is_place(name: str) -> bool:
+    """Return whether a name is that of a place, without the last slash, and not that of a segment."""
+    return place_of(f"{name}/") == f"{name}/"
+
+
 def inner_of(segment: str) -> str:
     """Return the name of a segment within its place."""
     return segment.removeprefix(place_of(segment))

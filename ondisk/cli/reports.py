@@ -33,11 +33,11 @@ def show_checked(report: Report, shown: Sequence[Diagnosis | Done], output: Outp
 def show_would_mend(
     report: Report, verb: str, work: Sequence[Diagnosis | Done], left: Sequence[Diagnosis | Done], output: Output
 ) -> None:
-    from ondisk.step import place_of
+    from ondisk.step import is_place
 
     how = "; --yes does it" if work or report.needs_check else ""
-    is_place = bool(work) and all(place_of(f"{each.segment}/") == f"{each.segment}/" for each in work)
-    what = f"{counted(len(work), 'folder' if is_place else 'segment')} to {verb}{how}"
+    noun = "folder" if work and all(is_place(each.segment) for each in work) else "segment"
+    what = f"{counted(len(work), noun)} to {verb}{how}"
     every = [*work, *left]
     lines = chain(_first(every), [_state(report), what], _damaged(report), _deletions(work))
     output.show(_values(report, every), lines)

@@ -305,10 +305,11 @@ def forgetting(access: Access, name: str) -> Change:
         transaction.after_commit(lambda: places.forget(access.directory, place))
         transaction.commit()
 
-    reason = "it is gone for good, and its data are lost"
+    lost = count - kept or unnamed
+    reason = f"it is gone for good, and {counted(lost, 'datum', 'is')} lost"
     if kept:
         reason += f", except {counted(kept, 'datum')}: second copies have them"
-    return Change(Done(place.rstrip("/"), State.MISSING, (reason,), "forget", 0, count - kept or unnamed), make)
+    return Change(Done(place.rstrip("/"), State.MISSING, (reason,), "forget", 0, lost), make)
 
 
 def _copy_left(access: Access, snapshot: Snapshot, segment: Segment) -> Segment | None:

@@ -18,7 +18,7 @@ from ondisk.filesystem import is_denied
 from ondisk.index.changes import Removal
 from ondisk.segments.quarantine import Total
 from ondisk.segments.replaced import Kept
-from ondisk.step import in_order
+from ondisk.step import in_order, is_place
 
 _LOG = logging.getLogger("ondisk.maintenance")
 
@@ -306,9 +306,9 @@ class Report:
         return [each for each in self.segments if each.held]
 
     def release(self, states: State) -> None:
-        """Take the hold off the segments in one of these states."""
+        """Take the hold off the segments in one of these states, but not off folders of the archive."""
         for at, each in enumerate(self.segments):
-            if isinstance(each, Diagnosis) and each.state & states:
+            if isinstance(each, Diagnosis) and each.state & states and not is_place(each.segment):
                 self.segments[at] = replace(each, held=False)
 
     def after(self, done: Report) -> Report:

@@ -220,11 +220,19 @@ def test_a_dry_run_says_what_forgetting_an_archive_would_lose(run, weather):
         assert (found["segment"], found["action"], found["lost"]) == (".archive/last", "forget", 2)
         done = run("fix", weather, "--forget", "last", *option)
         assert done.code == code
-        forgotten = ".archive/last: MISSING: it is gone for good, and its data are lost -> forget"
+        forgotten = ".archive/last: MISSING: it is gone for good, and 2 data are lost -> forget"
         assert done.text.splitlines()[0] == forgotten
         assert (run("query", weather).code == 0) is bool(option)
     assert run("info", weather, "--json").json["lost"] == 2
     assert run("fix", weather, "--forget", "last").code == 10
+
+
+def test_missing_segments_are_forgotten_without_their_archive_as_the_dry_run_says(run, weather):
+    run("archive", weather, FIRST, "--yes")
+    (weather / ".archive/last").rename("elsewhere")
+    for option in ([], ["--yes"]):
+        found, _ = run("fix", weather, "--forget", *option, "--json").lines
+        assert (found["segment"], found["action"]) == (".archive/last", None)
 
 
 def test_a_dry_run_says_what_would_be_acknowledged(run, weather):
