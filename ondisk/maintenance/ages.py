@@ -42,10 +42,10 @@ _MANY = 3
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """From when ages count, in seconds since 1970."""
+    """From when ages count, and what prevents deleting and archiving by age. Times are seconds since 1970."""
 
-    clock: float  # for `archive_age`: what the clock says
-    now: float  # for `delete_age`, `quarantine_age` and `deletions_kept`
+    clock: float  # what the clock says: `archive_age` counts from it
+    now: float  # `delete_age`, `quarantine_age` and `deletions_kept` count from it
     doubt: str | None = None  # why nothing is deleted by age; None if it may be
     needs_commit: bool = False  # the last commit is so old that a repack commits without a change, see `COMMIT_AFTER`
     away: str | None = None  # why nothing is archived by age; None if it may be

@@ -25,8 +25,8 @@ from stat import S_ISDIR, S_ISREG
 
 from ondisk.dataset.access import Access
 from ondisk.datum import INTEGER_MAX
-from ondisk.errors import DurabilityLost, StorageError
-from ondisk.filesystem import Directory, ReadableFile
+from ondisk.errors import StorageError
+from ondisk.filesystem import Directory, ReadableFile, is_denied
 from ondisk.index import Copies, Row, Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
@@ -246,10 +246,11 @@ def _sync_all(directory: Directory, name: str) -> None:
                 for entry in folder.entries():
                     _sync_all(folder, entry.name)
                 folder.sync()
-    except DurabilityLost:
-        raise
-    except (FileNotFoundError, StorageError):
+    except FileNotFoundError:
         return
+    except StorageError as error:
+        if not is_denied(error):
+            raise
 
 
 def _freed_by(unlinked: os.stat_result) -> int:

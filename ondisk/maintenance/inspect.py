@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 
 from ondisk import step
 from ondisk.config import DatasetConfig
@@ -120,7 +121,7 @@ class Inspection:
         self._missing = {each.segment for each in diagnoses if State.MISSING in each.state}
         folders = {*map(folder_of, self._missing)}
         absent = {folder for folder in folders if folder and access.directory.stat(folder) is None}
-        self._kept = kept(self._missing, known.keys(), absent)
+        self._kept = _closed_twins(access.directory, self._missing) | kept(self._missing, known.keys(), absent)
         yield from (self._held(each, known.get(each.segment), at.usage) for each in diagnoses)
 
     def examine(
@@ -149,8 +150,6 @@ class Inspection:
                 forget = command("fix", self.access.path, "--yes", "--forget")
                 remedy = f"if these data are lost for good, run {forget}"
                 return diagnosis.hold(f"{reason}: is a disk not mounted? {remedy}")
-            if (there := _closed_twin(self.access.directory, name)) is not None:
-                return diagnosis.hold(f"{there} may be its file, in a folder that counts as away")
         if self._ages is not None and (reason := self._ages.why_held(self.access, state)) is not None:
             return diagnosis.hold(reason)
         if state & _REMOVING and not state & _UNSURE and why is not None:
@@ -251,13 +250,14 @@ def places_away(access: Access) -> Iterator[Diagnosis]:
             yield Diagnosis(name.removesuffix("/"), State.MISSING, (reason,), held=True)
 
 
-def _closed_twin(directory: Directory, name: str) -> str | None:
-    """Return a file with the name of a segment in a folder of the archive that is there, but away; None without one."""
-    for place in closed(directory):
-        with contextlib.suppress(StorageError):
+def _closed_twins(directory: Directory, missing: Collection[str]) -> dict[str, str]:
+    """Return why missing segments may not be lost: a folder of the archive is there, but away, and has such a name."""
+    found = {}
+    for place, name in product(closed(directory) if missing else (), missing):
+        with contextlib.suppress(StorageError):  # a link, or nothing that this user may read
             if directory.stat(there := f"{place}{inner_of(name)}") is not None:
-                return there
-    return None
+                found[name] = f"{there} may be its file"
+    return found
 
 
 def interval_of(access: Access, name: str) -> Interval | None:

@@ -160,9 +160,12 @@ class Model:
         return any(len(each) > 1 for each in places.values())
 
     def repeats_lost(self, datum: Datum) -> bool:
-        """Return whether a file that a lost index knew has an equal datum: without `unique`, a fix may count one."""
+        """Return whether an archived file that a lost index knew has an equal datum.
+
+        Without `unique`, a fix may count one; with it, the file may be a copy then, which no repack removes.
+        """
         new = self._row(datum)
-        if not self.lost or self.config.unique or new is None:
+        if not self.lost or new is None:
             return False
         return any(_content(row) == _content(new) for laid in self.laid.values() for row in laid if row.place)
 

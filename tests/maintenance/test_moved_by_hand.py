@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -18,11 +19,12 @@ import ondisk
 from ondisk import Datum
 from ondisk.dataset.access import Access
 from ondisk.dataset.unreadable_data import Skipped
-from ondisk.errors import ArchiveOffline, NotFound, SegmentMissing, StateError
-from ondisk.filesystem import files
+from ondisk.errors import ArchiveOffline, NotFound, SegmentMissing, StateError, StorageError
+from ondisk.filesystem import Directory, files
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance import archive as archive_module
 from ondisk.maintenance import moved_by_hand as moved_module
+from ondisk.maintenance.durable_steps import sync_found
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import FOLLOW, State
 from ondisk.segments.concat_writer import ConcatWriter
@@ -269,6 +271,23 @@ def test_a_folder_that_was_renamed_is_durable_before_the_commit_that_follows_it(
     os.mkfifo(archive / "2025/.fifo")  # that of somebody else, and nothing to sync
     (archive / "2025/.link").symlink_to("nowhere")
     check_synced(dataset, monkeypatch, {dataset.path, archive, *(archive / "2025").rglob("[!.]*")})
+
+
+def test_only_what_this_user_may_not_read_is_left_out_of_a_sync(dataset, monkeypatch):
+    """Another error may be that of a disk: what is on it must not be relied on."""
+    (dataset.path / LAST).rename(dataset.path / ".archive/2025")
+    code = errno.EIO
+
+    def broken(*_):
+        raise StorageError("broken", errno=code)
+
+    with Directory.open(dataset.path) as directory, monkeypatch.context() as patch:
+        patch.setattr(files, "can_sync_filesystem", lambda: False)
+        patch.setattr(Directory, "open_to_read", broken)
+        with pytest.raises(StorageError, match="broken"):
+            sync_found(directory, [".archive/2025"])
+        code = errno.EACCES
+        sync_found(directory, [".archive/2025"])
 
 
 def test_the_file_of_a_killed_move_is_followed_if_somebody_renames_its_folder_and_the_identity(dataset):
