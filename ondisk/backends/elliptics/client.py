@@ -7,7 +7,19 @@ import os
 import socket
 from hashlib import sha512
 
-from ondisk.backends.elliptics.packets import APPEND, ERRORS, ID_SIZE, IO, MORE, NEED_ACK, REPLY, Code, Header, Layout
+from ondisk.backends.elliptics.packets import (
+    APPEND,
+    ERRORS,
+    ID_SIZE,
+    IO,
+    MORE,
+    NEED_ACK,
+    REPLY,
+    Code,
+    Header,
+    Layout,
+    Refused,
+)
 from ondisk.datum import INTEGER_MAX
 from ondisk.errors import InvalidInput, NotFound, OndiskError, StorageError, shown
 from ondisk.filesystem import Closing
@@ -15,6 +27,8 @@ from ondisk.filesystem import Closing
 _PART = 4 * 1024 * 1024  # bytes of one read or write
 _LONGEST = 64 * 1024 * 1024  # bytes of a packet of a reply
 _MOST = 1024 * 1024 * 1024  # bytes of an object that `get` returns without a size
+_LOWEST = -4095  # the errors of Linux
+_NONSENSE = "the server has sent what is not a reply"
 _ERRORS: dict[int, type[OndiskError]] = {
     errno.ENOENT: NotFound,
     errno.EINVAL: InvalidInput,
@@ -91,7 +105,7 @@ class Client(Closing):
         id, parts, begin, end = self._id(name), [], offset, offset + size
         while True:
             wanted = min(_PART, end - offset) if size else _PART
-            parts.append(self._ask(id, self._layout.io_of(Code.READ, IO(id, id, 0, offset, wanted))))
+            parts.append(self._ask(id, self._layout.io_of(Code.READ, IO(id, id, 0, offset, wanted)), most=wanted))
             offset += len(parts[-1])
             if not size and offset - begin > _MOST:
                 problem = f"the object has more than {_MOST:,} bytes, and unwritten ones count"
@@ -115,21 +129,29 @@ class Client(Closing):
         self._layout.check_id(id)
         return id
 
-    def _ask(self, id: bytes, *command: bytes) -> bytes:
+    def _ask(self, id: bytes, *command: bytes, most: int = 0) -> bytes:
+        """Send a request, and return the bytes in the replies, `most` at most."""
         self._trans += 1
         self._socket.sendall(self._layout.packet(Header(id, self._group, 0, NEED_ACK, 0, self._trans, 0), *command))
-        data, is_complete = [], False
+        data: list[bytes] = []
+        is_complete = False
         while not is_complete:
             packet = self._receive()
             header = self._layout.read_header(packet)
             assert header is not None
             if header.trans != self._trans | REPLY:
                 raise StorageError(f"the server has answered transaction {header.trans & ~REPLY}, not {self._trans}")
+            if not _LOWEST <= header.status <= 0:
+                raise ConnectionError(_NONSENSE)
             if header.status:
                 message = f"object {id.hex()[:16]}…: the server answers: {os.strerror(-header.status)}"
                 raise _ERRORS.get(-header.status, StorageError)(message, status=header.status)
-            for _, content in self._layout.attributes(packet, header):
-                data.append(bytes(self._layout.read_io(content)[1]))
+            try:
+                data += [bytes(self._layout.read_io(each)[1]) for _, each in self._layout.attributes(packet, header)]
+            except Refused:
+                raise ConnectionError(_NONSENSE) from None
+            if sum(map(len, data)) > most:
+                raise ConnectionError(_NONSENSE)
             is_complete = not header.flags & MORE
         return b"".join(data)
 
@@ -137,7 +159,7 @@ class Client(Closing):
         head = self._read(self._layout.header.size)
         header = self._layout.read_header(head)
         if header is None or header.size > _LONGEST:
-            raise ConnectionError("the server has sent what is not a packet")
+            raise ConnectionError(_NONSENSE)
         return head + self._read(header.size)
 
     def _read(self, size: int) -> bytes:

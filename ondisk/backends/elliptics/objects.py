@@ -7,13 +7,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import cast
 
 from ondisk.backends.elliptics.extents import FIRST, Extent, Extents
 from ondisk.backends.elliptics.settings import FIELDS, Limits
 from ondisk.dataset.auxiliary_files import untrusted
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.delete import State
+from ondisk.dataset.query import Query
 from ondisk.datum import Datum, from_microseconds, microseconds
 from ondisk.errors import IntegrityError, SegmentCorrupt, SegmentMissing
 from ondisk.matcher import And, Compare, Expression, OneOf
@@ -78,8 +78,7 @@ class Objects:
         """Return the extents of objects, and keep their data in memory; None if they are not small, or damaged."""
         stored: dict[bytes, list[Extent]] = {parent: [] for parent in parents}
         rest = min(_SMALL * len(parents), self._limits.cached // 4)
-        match = _of(*parents)
-        with contextlib.closing(cast("Generator[Datum, None, None]", self._dataset.query(match))) as data:
+        with contextlib.closing(self._stored(_of(*parents))) as data:
             try:
                 for datum in data:
                     extent, parent = _extent(datum), datum.metadata["parent"]
@@ -170,7 +169,7 @@ class Objects:
                 self._contents.move_to_end((parent, each))
         missing = iter([each for each in extents if contents[each.time] is None])
         while some := {each.time: each for each in islice(missing, _TOGETHER)}:
-            for datum in self._dataset.query(_at(parent, some)):
+            for datum in self._stored(_at(parent, some)):
                 extent = some.pop(microseconds(datum.reftime), None)
                 if extent is None:
                     continue
@@ -179,6 +178,10 @@ class Objects:
             if some:
                 return None
         return {each: content for each, content in contents.items() if content is not None}
+
+    def _stored(self, match: Expression) -> Generator[Datum, None, None]:
+        """Return extents with their data; those that are offline are missing: without them an object is another."""
+        return self._dataset._data(Query(match, complete=True), with_data=True)
 
     def _keep(self, parent: bytes, at: int, content: bytes) -> None:
         """Keep the data of an extent in memory unless they are large; forget those that were used least recently."""

@@ -219,8 +219,8 @@ class Server:
             if header.size > self._backend.limits.packet:
                 refused = _Waiting(head)
                 refused.replies.set_result([layout.reply(header, header.id, 0, -errno.E2BIG)])
-                self._unsent.take(refused.size)
                 await pipeline.put(refused)
+                self._unsent.take(refused.size)
                 break
             size = len(head) + header.size
             await self._packets.wait_for(size)
@@ -228,12 +228,12 @@ class Server:
             try:
                 async with asyncio.timeout(limits.stalled):
                     waiting = _Waiting(head + await reader.readexactly(header.size))
+                await pipeline.put(waiting)  # before it is executed: who waits here and goes away leaves nothing behind
             except BaseException:
                 self._packets.give_back(size)
                 raise
             self._waiting.append(waiting)
             self._has_waiting.set()
-            await pipeline.put(waiting)
         await pipeline.put(None)
 
     async def _send(self, connection: _Connection) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -60,18 +61,18 @@ def test_the_steps_of_2010_are_answered_byte_for_byte(client):
 def test_a_read_returns_one_state_of_an_object_that_another_process_changes_meanwhile(path, change, expected):
     with ondisk.open(path) as dataset, ondisk.open(path) as other:
         backend = Backend(dataset, limits=Limits(cached=0))
-        query = dataset.query
+        query = dataset._data
         backend.process(write(A, b"0123456789"))
 
         def query_after_a_change(*arguments, **named):
-            dataset.query = query
+            dataset._data = query
             packet = command(A, Code.DEL) if change is None else write(A, change)
             assert status(Backend(other).process(packet)) == 0
             return query(*arguments, **named)
 
-        dataset.query = query_after_a_change
+        dataset._data = query_after_a_change
         replies = backend.process(read(A))
-        assert dataset.query is query
+        assert dataset._data is query
     assert status(replies) == (0 if expected else -errno.ENOENT)
     assert content(replies) == (expected or b"")
 
@@ -125,6 +126,24 @@ def test_what_a_packet_lists_is_limited(path):
         assert status(backend.process(request(bytes(64), Code.LIST, *[listed] * 3))) == -errno.E2BIG
         backend.process(write(name(9), b"abc"))
         assert len(backend.process(request(bytes(64), Code.LIST, listed))[0]) == 120 + 4 * 64
+
+
+def test_extents_that_are_offline_are_not_answered_with_zeros_nor_written_over(tmp_path):
+    path, minute = tmp_path / "objects", 60_000_000_000
+    with ondisk.create(path, configuration(step="hourly")) as dataset:
+        with mock.patch("time.time_ns", return_value=1_000_000 * minute):
+            Backend(dataset).process(write(A, b"0123456789"))
+        with mock.patch("time.time_ns", return_value=1_000_100 * minute):
+            Backend(dataset).process(write(A, b"XX", 2))
+        dataset.archive(next(dataset.query(with_data=False)).location.segment)
+        dataset.rename_archive("last", "old")
+        dataset.set_offline("old")
+    with ondisk.open(path) as dataset:
+        offline = Backend(dataset)
+        assert status(offline.process(read(A))) == -errno.EIO
+        assert status(offline.process(write(A, b"tail", io_flags=APPEND))) == 0
+        dataset.set_online("old")
+        assert content(offline.process(read(A))) == b"01XX456789tail"
 
 
 def lose(client, path):

@@ -11,7 +11,7 @@ import pytest
 
 from ondisk.backends.elliptics import Client, Limits
 from ondisk.backends.elliptics import client as client_module
-from ondisk.backends.elliptics.packets import Header, Layout
+from ondisk.backends.elliptics.packets import IO, MORE, REPLY, Code, Header, Layout
 from ondisk.errors import InvalidInput, NotFound, StorageError
 
 from .test_server import Running
@@ -97,6 +97,9 @@ def test_errors_are_raised_and_the_connection_stays(client):
         (Header(bytes(64), 0, 0, 0, 0, 5, 0), StorageError),
         (Header(bytes(64), 0, 0, 0, 0, 5, 2**50), ConnectionError),
         (None, ConnectionError),
+        (Header(bytes(64), 0, 0, 0, -(2**31), 1 | REPLY, 0), ConnectionError),  # no error of Linux
+        (Header(bytes(64), 0, 0, 0, 5, 1 | REPLY, 0), ConnectionError),
+        (Header(bytes(64), 0, 0, 0, 0, 1 | REPLY, 5), ConnectionError),  # no attribute
     ],
 )
 def test_a_server_that_speaks_nonsense_is_an_error(answer, error):
@@ -106,10 +109,29 @@ def test_a_server_that_speaks_nonsense_is_an_error(answer, error):
             with server.accept()[0] as connection:
                 connection.recv(1000)
                 if answer is not None:
-                    connection.sendall(Layout().header.pack(*answer))
+                    connection.sendall(Layout().header.pack(*answer) + bytes(answer.size if answer.size < 10 else 0))
 
         thread = threading.Thread(target=serve)
         thread.start()
         with Client("127.0.0.1", server.getsockname()[1]) as client, pytest.raises(error):
             client.get("text")
+        thread.join()
+
+
+def test_a_server_cannot_send_more_than_was_asked_for():
+    layout = Layout()
+    io = layout.io_of(Code.READ, IO(bytes(64), bytes(64), 0, 0, 11), 11) + bytes(11)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with server.accept()[0] as connection:
+                connection.recv(1000)
+                connection.sendall(layout.packet(Header(bytes(64), 0, 0, MORE, 0, 1 | REPLY, 0), io))
+                connection.recv(1000)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        address = server.getsockname()
+        with Client(*address, timeout=5) as client, pytest.raises(ConnectionError, match="not a reply"):
+            client.get("text", 0, 10)
         thread.join()

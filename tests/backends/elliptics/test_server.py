@@ -242,6 +242,28 @@ def test_who_takes_no_replies_is_closed_and_others_are_served(path):
 
 
 @pytest.mark.check
+def test_who_goes_away_with_a_full_pipeline_leaves_nothing_behind(path):
+    with Running(path, ServerLimits(pipelined=2)) as running:
+        running.run(lambda reader, writer: _asked(reader, writer, write(A, bytes(1024 * 1024))))
+
+        async def go_away(reader, writer):
+            writer.transport.pause_reading()
+            writer.write(read(A) * 20)
+            await asyncio.sleep(0.5)
+            writer.transport.abort()
+
+        for _ in range(3):
+            running.run(go_away)
+        until(lambda: not running.server._connections)
+        until(lambda: not running.server._packets._taken)
+        assert running.server._unsent._taken == 0
+
+
+async def _asked(reader, writer, packet):
+    writer.write(packet)
+    return await receive(reader)
+
+
 def test_several_that_take_no_replies_do_not_keep_others_waiting(path):
     with Running(path, ServerLimits(stalled=60, unsent=1_000_000, crowded=0.2)) as running:
         assert status(running.backend.process(write(A, bytes(8_000_000)))) == 0
