@@ -32,6 +32,7 @@ from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.dataset.place_checks import away_in, check_complete
 from ondisk.dataset.read import DatasetReader
+from ondisk.dataset.segment_layout import Usage
 from ondisk.errors import DiskFull, FrameCorrupt, IntegrityError, InvalidInput, LockError, StorageError, shown
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format, find
@@ -57,8 +58,9 @@ class SegmentCopies:
         problems: the segments that are damaged or missing.
     """
 
-    def __init__(self, target: Target, opened: Opened, snapshot: Snapshot) -> None:
+    def __init__(self, target: Target, opened: Opened, snapshot: Snapshot, usage: Usage) -> None:
         self._target = target
+        self._usage = usage
         self._root = f"segments/{DATASET}"
         self._snapshot = snapshot
         self._away = {each.name for each in away_in(snapshot)}  # of these, the copies of earlier points suffice
@@ -76,6 +78,8 @@ class SegmentCopies:
         """
         last = next(earlier, None)
         for segment, damage, *_ in segment_rows.all_segments(self._snapshot):
+            if self._usage.is_consumed(segment.name, segment.end.length) and self._directory.stat(segment.name) is None:
+                continue  # whoever has read it has removed it: a check misses nothing either
             progress(segment.name)
             while last is not None and last.segment < segment.name:
                 last = next(earlier, None)
@@ -289,8 +293,7 @@ class SegmentCopies:
             total += entry.size
         for number in self._numbers(segment).difference(kept):
             damaged.setdefault(number, "it is not on disk, or has no entry")
-        if segment.end.size:
-            copy = self._with_entries(segment, copy, folder, root)
+        copy = self._with_entries(segment, copy, folder, root)
         copy = replace(copy, numbers=runs(kept), total=total)
         if damaged:
             number, reason = min(damaged.items())
@@ -424,7 +427,8 @@ def _added(access: Access, target: Target, keep: int | None, progress: Callable[
     with _snapshot(access) as (snapshot, beside):
         now = time.time_ns() // 1000
         offline = [each.name.split("/")[1] for each in away_in(snapshot)]
-        copies = SegmentCopies(target, access.current(), snapshot)
+        usage = access.layout.usage(access.directory)
+        copies = SegmentCopies(target, access.current(), snapshot, usage)
         earlier = iter(()) if latest is None else target.copies(latest, latest.parts[-1])
         part = _part(target, access.current(), snapshot, copies.copies(earlier, progress), beside)
     point = Point(now if latest is None else max(now, latest.time + 1), str(access.path), [part], offline)

@@ -96,7 +96,7 @@ def check(
         if deadline is not None:
             found = _read_in_slices(inspection, found, deadline, progress, errors)
         elif accurate:
-            whole = [each.segment for each in found if not each.state & _UNREADABLE]
+            whole = [each.segment for each in found if _may_be_read(each)]
             wrong = dict(read_all(access, whole, progress))
             errors += _unauthenticated(access, wrong.values())
             found = [with_result(each, wrong.get(each.segment)) for each in found]
@@ -116,6 +116,10 @@ def check(
         if accurate and not access.read_only:
             record(access, report)
     return report
+
+
+def _may_be_read(diagnosis: Diagnosis) -> bool:
+    return not (diagnosis.state & _UNREADABLE or diagnosis.consumed)
 
 
 def _followed(access: Access, found: list[Diagnosis]) -> list[Diagnosis]:
@@ -187,7 +191,7 @@ def _read_in_slices(
         names = [*segment_rows.longest_unchecked(snapshot)]
     for name in names:
         before = by_name.get(name)
-        if before is None or (before.state & _UNREADABLE and not before.noted):
+        if before is None or not (before.noted or _may_be_read(before)):
             continue
         progress(name)
         try:

@@ -38,7 +38,7 @@ class Maintained:
         pending: what another program still has to read, as `info` reports it; None if there is none.
         rebuilt: its index was lost, and segments were read again. Data are back that were deleted, but not yet removed
             by a repack.
-        kept: what was moved to quarantine: names of files, or of pieces of files.
+        kept: what was moved to quarantine, names of files, or of pieces of files; of a lost index all that is there.
         error: the first error that maintenance ended with, or that left a segment unchanged.
         duration: seconds.
         ended: seconds since 1970.
@@ -160,7 +160,8 @@ def _mend(
         if max_duration is not None:  # before the repack, which then does not touch what is damaged
             run(lambda: dataset.check(max_duration=max_duration, progress=progress))
         run(lambda: dataset.repack(progress=progress))
-        result.kept = dataset.quarantine.kept
+        # A rebuild that was killed has reported nothing of what it moved there.
+        result.kept = [each.name for each in dataset.quarantine] if was_lost else dataset.quarantine.kept
         run(lambda: _look(dataset, result, dataset.check))
     if errors:
         raise errors[0]

@@ -39,8 +39,8 @@ from ondisk.staging.jobs import job_of
 from ondisk.staging.stage import Stage
 
 _LINE = re.compile(r"line [0-9]+: ")
-_Reading: TypeAlias = tuple[tuple[tuple[str, str], ...], int, int]
-_Read: TypeAlias = dict[int, tuple[int, Mapping[str, Any]]]
+_Reading: TypeAlias = tuple[object, ...]
+_Read: TypeAlias = dict[int, tuple[int, Mapping[str, Any], bytes]]  # place → reftime, metadata and bytes
 CHANGED = "it changed after the run found it"
 _EARLIEST, _LATEST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))
 NAMED = 100  # how many refused data, and how many damaged places, a report names
@@ -95,7 +95,7 @@ class Division:
         self.position += len(batch)
         read, refused = self._read(batch)
         self._verdicts.clear()  # their keys are ids of the metadata of an earlier batch
-        for place, (payload, position) in enumerate(zip(batch.payloads, positions, strict=True)):
+        for place, position in enumerate(positions):
             number = self._choose(read, place)
             values = read[number].get(place)
             if values is None:
@@ -105,7 +105,7 @@ class Division:
             share.positions.append(position)
             share.batch.reftimes.append(values[0])
             share.batch.metadata.append(values[1])
-            share.batch.payloads.append(payload)
+            share.batch.payloads.append(values[2])
         errors.refused.sort()
         for route, share in zip(self._routes, shares, strict=True):
             refuse_old(share.batch, route.config)
@@ -117,7 +117,7 @@ class Division:
         chosen = last = len(self._routes) - 1
         for number in range(last):
             values, filter = read[number].get(place), self._routes[number].filter
-            if values is not None and filter is not None and self._matches(filter, *values):
+            if values is not None and filter is not None and self._matches(filter, *values[:2]):
                 if chosen != last:
                     return last
                 chosen = number
@@ -135,15 +135,15 @@ class Division:
         return self._verdicts[key]
 
     def _read(self, batch: Batch) -> tuple[list[_Read], Mapping[int, str]]:
-        """Read the data as each dataset does: place → reftime and metadata; and why the last dataset refuses some."""
+        """Read the data as each dataset does: place → its values; and why the last dataset refuses some."""
         if self.reader is self.formats[-1]:
-            same = dict(enumerate(zip(batch.reftimes, batch.metadata, strict=True)))
+            same = dict(enumerate(zip(batch.reftimes, batch.metadata, batch.payloads, strict=True)))
             return [same] * len(self._routes), {}
         found: dict[_Reading, tuple[_Read, dict[int, str]]] = {}
         for reading, format in zip(self._readings, self.formats, strict=True):
             if reading not in found:
                 again = read_again(batch.payloads, format)
-                values = zip(again.reftimes, again.metadata, strict=True)
+                values = zip(again.reftimes, again.metadata, again.payloads, strict=True)
                 found[reading] = dict(zip(again.positions(), values, strict=True)), dict(again.refused)
         return [found[reading][0] for reading in self._readings], found[self._readings[-1]][1]
 
@@ -166,7 +166,8 @@ def read_again(payloads: Sequence[bytes], format: Format) -> Batch:
 
 
 def _reading(config: DatasetConfig) -> _Reading:
-    return tuple(config.fields.items()), config.max_datum_size, config.max_depth
+    form = config.version, config.payload, config.encryption  # of frames of `seg`
+    return tuple(config.fields.items()), config.max_datum_size, config.max_depth, *form
 
 
 class InputFile(NamedTuple):

@@ -456,7 +456,7 @@ class SegmentWriter:
             place = self._base + end.size
             self._file.copy(source, begin, size, place)
             if self._checksum is not None:
-                self._checksum = checksum_of(self._file, place + size, range(0), place, self._checksum)
+                self._checksum = checksum_of(self._file, place + size, self._framing.mutable, place, self._checksum)
         if moved := [Block(end.length + each.offset, end.size + each.position, each.stored) for each in blocks]:
             self._save_blocks(moved)
         counted = 0 if self._framing.patch(end) is None else count

@@ -41,7 +41,7 @@ class Machine(RuleBasedStateMachine):
         indices: copies of the index.
         away: segments that somebody moved out of the dataset.
         forgot: the index was lost or exchanged since it was judged: what is destroyed may leave no trace.
-        quarantined: data in quarantine when it was judged, which was said then.
+        quarantined: data in quarantine when it was judged, which was said then, or when the sentinel was removed.
         again: data that were deleted, and appended again: the bytes of the deleted ones may still be on disk.
     """
 
@@ -147,6 +147,7 @@ class Machine(RuleBasedStateMachine):
                 (self.victim.path / SENTINEL).touch()
             else:
                 (self.victim.path / SENTINEL).unlink(missing_ok=True)
+                self.quarantined |= self._in_quarantine()  # nobody is to report what a killed rebuild has moved there
 
     @precondition(lambda self: self._segments())
     @rule(data=st.data())
@@ -271,8 +272,7 @@ class Machine(RuleBasedStateMachine):
         victim.maybe |= victim.deleted & answered
         victim.deleted -= answered
         victim.destroyed, victim.codes, self.forgot = set(), [], False
-        items = [each.read_bytes() for each in victim.segments_on_disk() if ".quarantine" in each.parts]
-        self.quarantined = {each for each in NUMBERS if any(victim.payload(each) in content for content in items)}
+        self.quarantined = self._in_quarantine()
         victim.revives = bool(self.backups or self.indices or self.away)
 
     @invariant()
@@ -298,6 +298,11 @@ class Machine(RuleBasedStateMachine):
     def _unsure(self, numbers: list[int]) -> None:
         self.victim.maybe |= {*numbers}
         self.victim.given -= {*numbers}
+
+    def _in_quarantine(self) -> set[int]:
+        victim = self.victim
+        items = [each.read_bytes() for each in victim.segments_on_disk() if ".quarantine" in each.parts]
+        return {each for each in NUMBERS if any(victim.payload(each) in content for content in items)}
 
     def _within(self, path: Path) -> set[int]:
         """Return the data that a file holds."""

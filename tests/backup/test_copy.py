@@ -444,6 +444,17 @@ def test_a_damaged_file_of_a_folder_is_reported_and_the_others_are_copied(create
         assert found.first("reftime: =2026-11-20 03:00").data == b"3 a 0"
 
 
+def test_a_folder_of_which_nothing_could_be_salvaged_is_restored_with_the_others(create, tmp_path):
+    dataset, target = create(**BLOB), tmp_path / "backup"
+    dataset.append([datum(hour, format="blob") for hour in (0, 24)])
+    (tmp_path / "dataset/2026/11-20.h5/000000.h5").unlink()
+    dataset.fix(salvage=["2026/11-20.h5"])
+    assert dataset.backup(target, create=True).problems == []
+    ondisk.restore(target, tmp_path / "restored")
+    with ondisk.open(tmp_path / "restored", read_only=True) as found:
+        assert content(found) == content(dataset) != []
+
+
 def test_a_folder_that_is_gone_is_whole_in_the_backup_that_has_it(create, tmp_path):
     dataset, target = create(**BLOB), tmp_path / "backup"
     dataset.append([datum(hour, format="blob") for hour in range(4)])
@@ -509,6 +520,18 @@ def test_a_queue_is_restored_with_the_position_of_its_consumer(tmp_path):
         assert content(found) == expected
         assert found.check(accurate=True).is_clean
         assert next(iter(Consumer(found)))[0].data == following != {"n": 0}
+
+
+def test_what_beats_has_read_and_removed_is_not_missing(tmp_path):
+    with ondisk.create(tmp_path / "dataset", {"step": "sequence", "segment_size": 200}) as dataset:
+        dataset.append([Datum(START + timedelta(seconds=number), {}, {"n": number}) for number in range(20)])
+        next(iter(Consumer(dataset, batch_size=3))).ack()
+        (tmp_path / "dataset/0.seg").unlink()
+        assert dataset.backup(tmp_path / "backup", create=True).problems == []
+    assert ondisk.restore(tmp_path / "backup", tmp_path / "restored").problems == []
+    with ondisk.open(tmp_path / "restored") as found:
+        assert [each.state.names for each in found.check(accurate=True).segments if each.state] == []
+        assert next(iter(Consumer(found)))[0].data == {"n": 3}
 
 
 def test_the_segments_of_beats_are_restored_as_they_were(tmp_path):

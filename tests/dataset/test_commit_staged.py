@@ -64,6 +64,13 @@ def test_what_was_staged_is_appended(create, format):
     check_sound(dataset)
 
 
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_new_segment_has_the_checksum_of_its_bytes_whatever_the_size_of_its_header(create, version):
+    dataset = create(**CONFIG, format="seg", version=version)
+    commit(dataset, [datum(hour, format="seg") for hour in range(3)])
+    check_sound(dataset)
+
+
 def many(dataset):
     """Stage more than there is, for many segments."""
     return [stage(dataset, [datum(24 * day + hour) for day in range(5) for hour in range(3)], size=100)]

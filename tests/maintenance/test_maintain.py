@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-from worlds import lose_index, rot
+from worlds import fail, lose_index, rot
 
 import ondisk
 from ondisk.errors import DatasetNotFound, IndexCorrupt, LockError, StorageError
@@ -49,6 +50,22 @@ def test_it_fixes_and_repacks_and_says_what_it_did(dataset):
     assert result.freed > 0
     assert (result.exit_code, result.count) == (8, 1)  # a datum was forgotten with its segment
     assert seen == ["2020/01-01.jsonl", f"{NOW:%Y/%m-%d}.jsonl"]
+
+
+def test_what_a_rebuild_that_was_killed_has_moved_to_quarantine_is_reported_by_the_next(dataset, monkeypatch):
+    dataset.append([ondisk.Datum(datetime(2020, 1, 1, tzinfo=UTC), {"n": 3}, {})])
+    path, segment = dataset.path, dataset.path / "2020/01-01.jsonl"
+    dataset.close()
+    lose_index(path)
+    (path / f"{NOW:%Y}/.{NOW:%m-%d}.jsonl.99").write_bytes(segment.read_bytes())
+    segment.unlink()
+    with monkeypatch.context() as patch, ondisk.open(path) as dataset:
+        patch.setattr("ondisk.maintenance.fix._restore_sums", fail(errno.EIO))
+        with pytest.raises(OSError, match="Input/output"):
+            dataset.fix()
+    result = maintain(path)
+    assert len(result.kept) == 1
+    assert (result.rebuilt, result.exit_code, maintain(path).exit_code) == (False, 9, 0)
 
 
 def test_it_tells_the_log_what_it_does(dataset, caplog):

@@ -114,6 +114,20 @@ def test_frames_of_seg_go_as_they_came(tmp_path, other):
     assert got == [frames[3:], frames[:3]]
 
 
+@pytest.mark.parametrize("own", [{"version": 0}, {"payload": "protobuf"}, {"encryption": "aes-256-gcm"}])
+def test_frames_of_seg_are_of_the_kind_of_the_dataset_that_they_go_to(own):
+    plain, other = ({"fields": {"station": "integer"}, "format": "seg", **each} for each in ({}, own))
+    data = [Datum(T, {"station": number}, {"n": number}) for number in range(3)]
+    format = find("seg")(target(**plain).config)
+    content = format.preamble + b"".join(format.encode(data).payloads)
+    for first, last in ((other, plain), (plain, other)):
+        routes = [target("station: 1", **first), target(**last)]
+        got, refused = divided(content, *routes, format="seg")
+        assert refused == [[], []]
+        formats = [find("seg")(route.config) for route in routes]
+        assert got == [formats[0].encode(data[1:2]).payloads, formats[1].encode(data[::2]).payloads]
+
+
 def test_what_is_read_again_is_what_it_was():
     format = find("jsonl")(target(fields={"station": "integer"}, max_datum_size=60).config)
     payloads = [line(1), line('"x"'), line(1, note='"' + "x" * 60 + '"'), line(2)]

@@ -223,9 +223,10 @@ def test_beats_goes_on_with_an_adopted_queue(queue):
         beat.publish(*events(12, 13))
         beat.acknowledge(7)
     with ondisk.open(queue) as dataset:
-        report = dataset.check()
-        assert [each.state for each in report.findings] == [Is.UNALIGNED]
-        assert report.consumed == 1
+        for options in ({}, {"accurate": True}, {"max_duration": 60}):
+            report = dataset.check(**options)
+            assert [each.state for each in report.findings] == [Is.UNALIGNED]
+            assert report.consumed == 1
         assert dataset.fix().lost == 0
         assert dataset.check(accurate=True).is_clean
     assert stored(queue) == [*range(4, 14)]
