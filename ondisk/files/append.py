@@ -22,7 +22,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, checked_batch_size, refuse_old
 from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.datum import Datum
-from ondisk.errors import InvalidInput, NotFound, OndiskError, StorageError, shown
+from ondisk.errors import InvalidInput, NotFound, OndiskError, StorageError, counted, shown
 from ondisk.files.file_names import Describe
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Batch, is_dir
@@ -73,21 +73,21 @@ def _known(dataset: Dataset, batch: Batch, names: Sequence[str]) -> dict[int, st
     with opened.index.snapshot() as snapshot:
         rows = zip(batch.reftimes, batch.metadata, batch.payloads, strict=True)
         for position, (reftime, metadata, content) in enumerate(rows):
-            if (row := snapshot.of_key(reftime, metadata)) is not None:
-                is_same, problem = False, "it differs from the file that is stored"
+            is_same, problem = False, ""
+            key = tuple(reftime if name == "reftime" else metadata.get(name) for name in unique)
+            if (last := seen.get(key)) is not None:  # the batch stores it before this one
+                is_same, problem = batch.payloads[last] == content, f"it differs from {names[last]}, which has {same}"
+            elif (row := snapshot.of_key(reftime, metadata)) is not None:
+                problem = f"it differs from the file that is stored with {same}"
                 try:
                     [[datum]] = opened.reader.rows(snapshot, [row[1:]])
                     is_same = datum.data == content
                 except OndiskError as error:
-                    problem = f"it cannot be compared ({error.message})"
-                if is_same or keeps:
-                    found[position] = STORED if is_same else f"{problem} with {same}"
-                    continue
-            key = tuple(reftime if name == "reftime" else metadata.get(name) for name in unique)
-            first = seen.setdefault(key, position)
-            is_same = batch.payloads[first] == content
-            if first != position and (is_same or keeps):
-                found[position] = STORED if is_same else f"it differs from {names[first]}, which has {same}"
+                    problem = f"it cannot be compared ({error.message}) with {same}"
+            if problem and (is_same or keeps):
+                found[position] = STORED if is_same else problem
+            else:
+                seen[key] = position
     return found
 
 
@@ -158,9 +158,12 @@ class _Reading:
     places: dict[tuple[int, int], tuple[str, int]] | None = None  # see `_files`
 
     def complete(self, result: AppendResult) -> AppendResult:
-        result.refused += self.refused
-        result.refusals = sorted(self.refusals)
-        result.duplicates += self.stored
+        if raced := result.duplicates:  # they were not stored when they were looked up, and nobody has compared them
+            reason = f"{counted(raced, 'file')}: others were stored with the same unique fields meanwhile; append again"
+            result.refusals = [*result.refusals, (self.count, reason)]
+        result.refused += self.refused + raced
+        result.refusals = [*sorted(self.refusals), *result.refusals][:_REFUSALS]
+        result.duplicates = self.stored
         result.notes += self.notes
         return result
 
@@ -306,7 +309,7 @@ def found_in(path: str, skipped: Skipped) -> Iterator[Found]:
 
     Memory: the names of one folder, and of the subfolders that wait.
     """
-    if "\0" in path or not Path(path).exists():
+    if "\0" in path or not os.path.exists(path):  # noqa: PTH110 - Path raises for one that is too long
         raise NotFound(f"{path}: no such file or folder", hint="Check the path.")
     if not Path(path).is_dir():
         yield _named(path)

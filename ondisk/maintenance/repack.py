@@ -25,7 +25,7 @@ from ondisk.errors import (
     command,
 )
 from ondisk.filesystem import ReadableFile
-from ondisk.index import Copies, changes, segment_rows
+from ondisk.index import Copies, Snapshot, changes, segment_rows
 from ondisk.maintenance import replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived, merge_refusal, recount
@@ -37,7 +37,7 @@ from ondisk.maintenance.moved_by_hand import recognised
 from ondisk.maintenance.new_file import Written
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, raise_fatal, readable
-from ondisk.segments import quarantine
+from ondisk.segments import places, quarantine
 from ondisk.segments.file_facts import changed
 from ondisk.staging.jobs import Changed, remove
 from ondisk.step import LAST, days_ago
@@ -115,7 +115,7 @@ def repack(
         _trim_deletions(access, ages)
         access.shrink_index()
         report.segments += map(Done.of, access.layout.leave_removed(access, "repack"))
-        recount(access, "repack", access.ask(lambda snapshot: [*segment_rows.places(snapshot)]))
+        recount(access, "repack", access.ask(_counted_places))
         with access.transaction("repack") as transaction:
             if access.leave_moved(transaction) or ages.needs_commit:  # a dataset that nobody writes to ages, too
                 transaction.commit()
@@ -378,6 +378,13 @@ def renew(access: Access, name: str) -> None:
             rewriting = Rewriting(access, transaction, known)
             rewriting.write(snapshot, None)
         rewriting.commit(diagnosis)
+
+
+def _counted_places(snapshot: Snapshot) -> set[str]:
+    """Return the places whose data a repack knows: the index has their segments, or they have no files any more."""
+    directory = snapshot.index.directory
+    found = (name for name, each in places.places(directory).items() if each.is_ours and each.why_away is None)
+    return {*segment_rows.places(snapshot), *(each for each in found if not places.has_files(directory, each[:-1]))}
 
 
 def _without_dead_jobs(access: Access, now: float | None = None) -> Iterator[Done]:

@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import count, islice
 from pathlib import Path
 from threading import Event
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from ondisk.batched import batched
 from ondisk.errors import OndiskError, StateError
@@ -81,13 +81,15 @@ def process(verb: str, path: str, staged: str, option: str) -> Iterator[subproce
     group of its own: Ctrl-C ends this process first. It imports what this process does, and nothing from the current
     folder, which may have any `queue.py`.
     """
-    command = [sys.executable, "-P", "-m", "ondisk.workers.worker", verb, path, staged, option]
+    command = [sys.executable, "-P", "-m", "ondisk.workers.worker", verb, path, staged]
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, process_group=0
     ) as child:
         try:
+            assert child.stdin is not None
+            _write(child.stdin, option)
             yield child
         except BaseException:
             child.kill()
@@ -98,14 +100,18 @@ def process(verb: str, path: str, staged: str, option: str) -> Iterator[subproce
                 child.stdin.close()
 
 
+def _write(stream: IO[bytes], text: str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the process has ended; its last line says why
+        stream.write(json.dumps(text).encode() + b"\n")
+        stream.flush()
+
+
 def answered(child: subprocess.Popen[bytes], names: Iterable[str]) -> Iterator[Answer]:
     """Let a process work on segments, and yield an answer for each; raise WorkLost if it cannot, or is killed."""
     assert child.stdin is not None
     assert child.stdout is not None
     for name in names:
-        with contextlib.suppress(BrokenPipeError):  # it has ended; its last line says why
-            child.stdin.write(json.dumps(name).encode() + b"\n")
-            child.stdin.flush()
+        _write(child.stdin, name)
         line = child.stdout.readline()
         if not line.endswith(b"\n"):  # also if it was killed while it answered
             raise WorkLost(f"{name}: the process that worked on it was killed", name)

@@ -1,6 +1,6 @@
-"""The process that works on segments or files for a task: `python -m ondisk.workers.worker VERB PATH STAGED OPTION`.
+"""The process that works on segments or files for a task: `python -m ondisk.workers.worker VERB PATH STAGED`.
 
-It reads names from standard input and writes answers to standard output, each as a line of JSON. It needs no Spark; in
+It reads an option, which may be longer than an argument, and names from standard input and writes answers to standard output, each as a line of JSON. It needs no Spark; in
 an executor it is a process of its own because Spark's Python workers read the index with another SQLite library, see
 `ondisk.spark.adbc`. It exits at once when its standard input ends, so a killed task leaves no process behind.
 """
@@ -29,12 +29,12 @@ from ondisk.staging.jobs import job_of
 from ondisk.staging.stage import Stage
 
 
-def main(verb: str, path: str, staged: str, option: str) -> None:
+def main(verb: str, path: str, staged: str) -> None:
     """Work until standard input ends. `staged`: the beginning of the names of all files that this process stages."""
     names: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_listen, args=(names,), daemon=True).start()
     sink, sys.stdout = sys.stdout.buffer, sys.stderr
-    for answer in answers(verb, path, staged, option, iter(names.get, None)):
+    for answer in answers(verb, path, staged, names.get(), iter(names.get, None)):
         sink.write(json.dumps(answer).encode() + b"\n")
         sink.flush()
 

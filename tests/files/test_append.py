@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from ondisk.errors import InvalidInput, NotFound, ReadOnly
 from ondisk.files.append import CHANGED
 from ondisk.filesystem import ReadableFile
 
+append_module = sys.modules["ondisk.files.append"]
 FORM = "name:%Y%m%d_%H%M"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -110,6 +112,51 @@ def test_with_replace_only_files_that_differ_take_the_place_of_the_stored_ones(c
     write(camera / "north/20261120_1200.jpg", "other")
     assert counts(append(photos, camera)) == (0, 3, 1, 0)
     assert stored(photos)[0] == (12, "north", "other")
+
+
+@pytest.mark.parametrize("batch_size", [1, 10])
+def test_with_replace_the_last_file_counts_whatever_was_stored_before_it(create, camera, batch_size):
+    photos = create("replacing", format="blob", unique=["reftime", "site"], fields={"site": "text"}, replace="yes")
+    for name, content in (("a", "one"), ("b", "two"), ("c", "one")):
+        write(camera / f"north/{name}-20261120_1500.jpg", content)
+    for _ in range(2):
+        append(photos, camera, batch_size=batch_size)
+        assert (15, "north", "one") in stored(photos)
+    write(camera / "north/d-20261120_1500.jpg", "two")
+    append(photos, camera, batch_size=batch_size)
+    assert (15, "north", "two") in stored(photos)
+
+
+def test_what_another_process_stores_meanwhile_is_compared_by_the_next_append(photos, camera, monkeypatch, tmp_path):
+    write(tmp_path / "other/north/20261120_1200.jpg", "other bytes")
+    real = append_module._known
+
+    def known(*arguments):
+        found = real(*arguments)
+        monkeypatch.setattr(append_module, "_known", real)
+        with ondisk.open(photos.path) as dataset:
+            append(dataset, tmp_path / "other")
+        return found
+
+    monkeypatch.setattr(append_module, "_known", known)
+    result = append(photos, camera)
+    assert counts(result) == (3, 0, 0, 1)
+    assert "meanwhile; append again" in result.refusals[0][1]
+    assert counts(append(photos, camera)) == (0, 3, 0, 1)
+
+
+def test_what_the_dataset_refuses_is_named_with_what_is_refused_before(photos, camera, tmp_path):
+    append(photos, camera)
+    shutil.rmtree(photos.path / "2026/11-20.jpg")
+    write(camera / "north/20261121_x.jpg")
+    write(camera / "north/20261120_1500.jpg")
+    result = append(photos, camera)
+    assert result.refused == len(result.refusals)
+
+
+def test_a_path_that_is_too_long_is_not_there(photos):
+    with pytest.raises(NotFound, match="no such file or folder"):
+        append(photos, "x" * 300)
 
 
 def test_without_unique_fields_nothing_is_a_duplicate(create, camera):

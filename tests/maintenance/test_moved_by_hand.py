@@ -121,6 +121,18 @@ def moved(dataset, way):
 
 
 @pytest.mark.parametrize("verb", [fix, repack, maintain])
+def test_a_place_from_which_all_was_moved_may_go(dataset, verb):
+    path, name = dataset.path, name_of(dataset)
+    (path / ".archive/2026/2026").mkdir(parents=True)
+    (path / LAST / name).rename(path / ".archive/2026" / name)
+    verb(path)
+    shutil.rmtree(path / LAST)
+    verb(path)
+    assert dataset.check().is_clean
+    assert numbers(dataset) == EVERYTHING
+
+
+@pytest.mark.parametrize("verb", [fix, repack, maintain])
 @pytest.mark.parametrize("way", WAYS, ids=lambda each: " to ".join(map(repr, each)))
 def test_a_segment_moved_between_any_two_folders_is_followed_by_the_first_fix_or_repack(dataset, way, verb):
     source, target = moved(dataset, way)

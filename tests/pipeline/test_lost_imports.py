@@ -312,3 +312,20 @@ def test_data_that_were_deleted_do_not_return(place: Path) -> None:
         low.delete("station: <=9")
     report = pipeline(place / "pipeline.toml")
     assert (report.again, held(place, "low")) == ({}, Counter())
+
+
+def test_what_a_restored_dataset_lacks_is_imported_in_the_order_of_time(tmp_path: Path) -> None:
+    place = create(tmp_path)
+    shutil.rmtree(place / "low")
+    ondisk.create(place / "low", {**DATASET, "replace": "yes", "filter": "station: <=10"}).close()
+    imported(place, first=[line(2)])
+    with ondisk.open(place / "low", read_only=True) as low:
+        low.backup(place / "saved", create=True)
+    for seconds, name in enumerate(("b", "a")):
+        put(place, f"{name}.jsonl", line(1, note=name))
+        os.utime(place / "incoming" / f"{name}.jsonl", (seconds, seconds))
+        assert pipeline(place / "pipeline.toml").imported == 1
+    expected = held(place, "low")
+    restore(place)
+    assert pipeline(place / "pipeline.toml").again == {"low": 2}
+    assert held(place, "low") == expected

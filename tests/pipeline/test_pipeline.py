@@ -165,6 +165,24 @@ def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_run(place: Pa
     assert held(place)["low"] == Counter([line(1), line(2), line(3)])
 
 
+def test_a_file_that_becomes_a_fifo_is_left(place: Path) -> None:
+    put(place, "a.jsonl", line(1))
+    with Pipeline.open(place / "pipeline.toml") as run:
+        (place / "incoming/a.jsonl").unlink()
+        os.mkfifo(place / "incoming/a.jsonl")
+        run.import_files()
+        assert (run.report.changed, run.report.imported) == (["a.jsonl"], 0)
+
+
+def test_filters_may_be_longer_than_an_argument_of_a_process(place: Path) -> None:
+    stations = " or ".join(map(str, range(8_000)))
+    for name in ("low", "high"):
+        path = place / name / "dataset.toml"
+        path.write_text(re.sub("filter = .*", f'filter = "station: {stations}"', path.read_text()))
+    put(place, "a.jsonl", line(1))
+    assert counts(pipeline(place / "pipeline.toml"))["error"] == (1, 0)
+
+
 @pytest.mark.parametrize("time", [-70_000_000_000, 400_000_000_000])
 def test_a_file_of_a_year_that_no_calendar_has_is_imported(place: Path, time: int) -> None:
     put(place, "a.jsonl", line(1))

@@ -19,11 +19,11 @@ from ondisk.staging.stage import FinishedStage
 def test_it_works_on_what_it_is_told_and_ends_with_its_standard_input(tmp_path: Path) -> None:
     with ondisk.create(tmp_path / "dataset", {"step": "daily"}) as dataset:
         dataset.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC), {}, {})])
-    command = [sys.executable, "-m", "ondisk.workers.worker", "check", str(dataset.path), "/", ""]
+    command = [sys.executable, "-m", "ondisk.workers.worker", "check", str(dataset.path), "/"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None
-        child.stdin.write(json.dumps("2026/11-20.seg").encode() + b"\n")
+        child.stdin.write(b'""\n' + json.dumps("2026/11-20.seg").encode() + b"\n")
         child.stdin.flush()
         assert json.loads(child.stdout.readline()) == {"segment": "2026/11-20.seg", "wrong": None}
         assert child.poll() is None
@@ -38,11 +38,11 @@ def test_it_stages_the_rows_of_a_compressed_table(tmp_path: Path) -> None:
     table = tmp_path / "table.csv.gz"
     table.write_bytes(gzip.compress(b"reftime,temp\n2026-11-20T06:00:00Z,1.5\nsoon,2\n"))
     with ondisk.create(tmp_path / "dataset", {"step": "daily"}) as dataset:
-        command = [sys.executable, "-m", "ondisk.workers.worker", "append", str(dataset.path), f"{STAGED}/job/", ""]
+        command = [sys.executable, "-m", "ondisk.workers.worker", "append", str(dataset.path), f"{STAGED}/job/"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             assert child.stdin is not None
             assert child.stdout is not None
-            child.stdin.write(json.dumps(str(table)).encode() + b"\n")
+            child.stdin.write(b'""\n' + json.dumps(str(table)).encode() + b"\n")
             child.stdin.flush()
             answer = json.loads(child.stdout.readline())
             child.stdin.close()
