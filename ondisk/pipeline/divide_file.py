@@ -26,7 +26,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import refuse_old
 from ondisk.dataset.auxiliary_files import filter_of, open_directory, read_config
-from ondisk.dataset.input_file import Begun, and_damage
+from ondisk.dataset.input_file import Begun, and_damage, open_source
 from ondisk.datum import from_microseconds, microseconds
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, LimitExceeded, OndiskError, StateError, StorageError
 from ondisk.filesystem import Directory
@@ -248,8 +248,9 @@ def _stage(file: InputFile, option: str, job: str, number: str) -> dict[str, Any
     options, directories, configs = _opened(option)
     path = Path(options.folder, file.path)
     report, stages = _FileReport(), dict[int, Stage]()
-    # Without waiting: the file may be a FIFO by now, which `_check_unchanged` refuses.
-    with open(path, "rb", opener=_without_waiting) as stream, contextlib.ExitStack() as stack:  # noqa: PTH123
+    with contextlib.suppress(FileNotFoundError):  # opening it says so
+        _check_unchanged(file, path.stat())  # it may be a FIFO by now, and opening that would wait
+    with open_source(path) as stream, contextlib.ExitStack() as stack:
         _check_unchanged(file, os.fstat(stream.fileno()))
         content, format = _recognise(stream, configs[-1])
         division = Division(_routes(file, configs), format)
@@ -310,10 +311,6 @@ class _FileReport:
             "damaged": self._damaged,
             "notes": self._notes,
         }
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _check_unchanged(file: InputFile, found: os.stat_result) -> None:

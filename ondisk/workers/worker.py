@@ -1,8 +1,9 @@
 """The process that works on segments or files for a task: `python -m ondisk.workers.worker VERB PATH STAGED`.
 
-It reads an option, which may be longer than an argument, and names from standard input and writes answers to standard output, each as a line of JSON. It needs no Spark; in
-an executor it is a process of its own because Spark's Python workers read the index with another SQLite library, see
-`ondisk.spark.adbc`. It exits at once when its standard input ends, so a killed task leaves no process behind.
+It reads an option, which may be longer than an argument, and then names from standard input, and writes answers to
+standard output, each as a line of JSON. It needs no Spark; in an executor it is a process of its own because Spark's
+Python workers read the index with another SQLite library, see `ondisk.spark.adbc`. It exits at once when its standard
+input ends, so a killed task leaves no process behind.
 """
 
 from __future__ import annotations
