@@ -243,9 +243,6 @@ class Transaction(AtomicChange):
         removed = self._execute(f"DELETE FROM deletion WHERE seq IN ({some})", (last, Removal.LOST, count)).rowcount
         if removed:
             self._execute("UPDATE dataset SET expired = max(expired, ?)", (last,))
-            self._execute(
-                "DELETE FROM session WHERE first < (SELECT max(first) FROM session WHERE first <= ?)", (last,)
-            )
         return removed
 
     def count_lost(self, count: int) -> None:

@@ -149,14 +149,14 @@ def _begin(main: Snapshot, token: Token | None, access: Access) -> tuple[Token, 
         raise TokenForeign(message, hint=_REMEDY)
     is_other = token.offset < 0 or reached > last or changes.session_at(main, reached) != token.session
     expired = changes.expired(main)
-    if token.offset > 0 and (reached < expired or (is_other and reached == expired)):
+    if is_other and not (token.offset > 0 and reached == expired):  # tokens of that number may have been let expire
+        message = f"{where}: it has not made the change {reached} of the token, or not then"
+        raise TokenForeign(f"{message}: an earlier state of the dataset was put back", hint=_REMEDY)
+    if token.offset > 0 and (reached < expired or is_other):
         message = (
             f"{where}: the token covers {reached} changes, and not all deletions up to {expired} are known any more"
         )
         raise TokenExpired(message, hint=_REMEDY)
-    if is_other:
-        message = f"{where}: it has not made the change {reached} of the token, or not then"
-        raise TokenForeign(f"{message}: an earlier state of the dataset was put back", hint=_REMEDY)
     if token.offset == 0:
         return Token(uuid, index_start=last), last
     return token, last

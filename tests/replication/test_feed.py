@@ -367,6 +367,28 @@ def test_a_dataset_that_was_restored_from_a_backup_is_noticed_also_after_more_ch
     early.check(after)
 
 
+def test_a_dataset_that_was_restored_is_noticed_also_after_its_deletions_were_forgotten(create):
+    dataset = create(fields=FIELDS, deletions_kept=30)
+    dataset.append([datum(1, 1)])
+    dataset.close()
+    backup = shutil.copytree(dataset.path, dataset.path.with_name("backup"))
+    with ondisk.open(dataset.path) as before:
+        before.append([datum(2, 1), datum(2, 2)])
+        token = before.changes()[1]
+    shutil.rmtree(dataset.path)
+    backup.rename(dataset.path)
+    with ondisk.open(dataset.path) as after:
+        after.append([datum(3, a) for a in range(5)])
+        after.delete("a: =0")
+    behind_the_scenes(dataset, f"UPDATE session SET committed_at = committed_at - {YEAR}")
+    with ondisk.open(dataset.path) as after:
+        after.append([datum(4, 1)])
+        after.repack()
+        assert behind_the_scenes(dataset, "SELECT expired FROM dataset") == [(7,)]
+        with pytest.raises(TokenForeign, match="an earlier state of "):
+            after.changes(token)
+
+
 def test_a_token_of_a_reading_that_began_before_a_restore_is_noticed(dataset, restored):
     follower = Follower()
     with ondisk.open(dataset.path) as before:
