@@ -37,7 +37,9 @@ def segment_bytes(access: Access, name: str) -> SegmentBytes:
             hint = "Read its data one by one, at the locations that a query returns."
             raise InvalidInput(f"{shown(name)} is a folder with a file for each datum", hint=hint)
         file = opened.reader.file_of(segment)
-        version = f"{snapshot.dataset()['uuid']}-{segment.id}-{segment.end.size}"
+        facts = segment.facts
+        checksum = facts.tail if facts.checksum is None else facts.checksum
+        version = f"{snapshot.dataset()['uuid']}-{segment.id}-{segment.end.size}-{checksum}"
         patch = access.format(segment.format).patch(segment.end)
     head = b"" if patch is None else file.read(0, patch.position) + patch.content
     return SegmentBytes(segment.end.size, version, file, head[: segment.end.size])

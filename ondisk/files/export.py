@@ -41,6 +41,7 @@ from ondisk.files.file_names import DEFAULT, Names
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.formats.base import Kept
+from ondisk.index.connection import temporary_errors
 from ondisk.segments.dir import file_name
 from ondisk.segments.generations import names_of
 
@@ -340,22 +341,18 @@ def _with_metadata(data: Iterable[Datum], names: Names) -> Iterator[Datum]:
 
 def _check_distinct(data: Iterable[Datum], names: Names) -> None:
     """Raise InvalidInput if two data would have the same name; the names are in a temporary file."""
-    try:
-        with contextlib.closing(sqlite3.connect("")) as known:
-            known.execute("CREATE TABLE name (name BLOB PRIMARY KEY, reftime) WITHOUT ROWID")
-            for datum in data:
-                try:
-                    name = names(datum)
-                except InvalidInput:  # it is refused later
-                    continue
-                row = os.fsencode(name), time_text(datum.reftime)
-                if known.execute("INSERT INTO name VALUES (?, ?) ON CONFLICT DO NOTHING", row).rowcount == 0:
-                    [[other]] = known.execute("SELECT reftime FROM name WHERE name = ?", row[:1])
-                    hint = "Name more metadata: `--name '{reftime:%Y%m%d_%H%M%S}_{site}.jpg'`, with fields that differ."
-                    raise InvalidInput(f"two data would be {shown(name)}: those of {other} and {row[1]}", hint=hint)
-    except sqlite3.Error as error:
-        hint = "Is its disk full? SQLITE_TMPDIR chooses another folder for it."
-        raise StorageError(f"a temporary file for the names: {error}", hint=hint) from error
+    with temporary_errors("the names"), contextlib.closing(sqlite3.connect("")) as known:
+        known.execute("CREATE TABLE name (name BLOB PRIMARY KEY, reftime) WITHOUT ROWID")
+        for datum in data:
+            try:
+                name = names(datum)
+            except InvalidInput:  # it is refused later
+                continue
+            row = os.fsencode(name), time_text(datum.reftime)
+            if known.execute("INSERT INTO name VALUES (?, ?) ON CONFLICT DO NOTHING", row).rowcount == 0:
+                [[other]] = known.execute("SELECT reftime FROM name WHERE name = ?", row[:1])
+                hint = "Name more metadata: `--name '{reftime:%Y%m%d_%H%M%S}_{site}.jpg'`, with fields that differ."
+                raise InvalidInput(f"two data would be {shown(name)}: those of {other} and {row[1]}", hint=hint)
 
 
 def _named(datum: Datum) -> str:

@@ -227,6 +227,16 @@ def sqlite_errors(directory: Directory) -> Iterator[None]:
         raise translated(error, directory) from error
 
 
+@contextlib.contextmanager
+def temporary_errors(content: str) -> Iterator[None]:
+    """Translate errors of a temporary database into StorageError; `content` says what is in it."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        hint = "Is its disk full? SQLITE_TMPDIR chooses another folder for it."
+        raise StorageError(f"a temporary file for {content}: {error}", hint=hint) from error
+
+
 def own_error(error: BaseException | None, connection: sqlite3.Connection, directory: Directory) -> OndiskError | None:
     """Return the error of ondisk for an error of SQLite, or one that values of a damaged index caused; else None.
 

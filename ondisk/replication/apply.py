@@ -21,6 +21,7 @@ from ondisk.segments import quarantine
 from ondisk.step import days_ago
 
 _TOO_OLD = "it is older than delete_age of the replica"
+COMPARE_VERSIONS = "Compare the versions of ondisk on both sides."
 _LAST_COPY = "the source has lost some of its data, and others with the same unique fields have replaced them"
 
 
@@ -124,8 +125,8 @@ class _Change:
         access, transaction, done = self.access, self.transaction, self.done
         format = access.incoming(group.format)
         if format.is_dir != (len(group.beside) > 0):
-            hint = "Compare the versions of ondisk on both sides."
-            raise IntegrityError(f"the source does not send data of {group.format} as they are stored", hint=hint)
+            problem = f"the source does not send data of {group.format} as they are stored"
+            raise IntegrityError(problem, hint=COMPARE_VERSIONS)
         if here := changes.present(transaction, group.seqs):
             done.present += len(here)
             group = group.without(here)

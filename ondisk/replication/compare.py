@@ -23,6 +23,7 @@ from ondisk.dataset.place_checks import check_complete
 from ondisk.datum import INTEGER_MIN
 from ondisk.errors import IntegrityError, TokenExpired, TokenForeign
 from ondisk.index.changes import OWN
+from ondisk.index.connection import temporary_errors
 from ondisk.replication.feed import Kind
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import Contents, DatasetSource, Entry, Source, replicate_command
@@ -241,7 +242,7 @@ def compared(
         datum.
     """
     ask, here = partial(_answer, replicated.source, uuid), DatasetSource(replicated.dataset._access).contents
-    with contextlib.closing(Differences()) as found:
+    with temporary_errors("what differs"), contextlib.closing(Differences()) as found:
         while first <= last:
             there = ask(first, last)
             mine, end = here(first, there.last), there.last

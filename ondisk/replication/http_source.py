@@ -110,7 +110,11 @@ class HttpSource(Source):
         if self._largest is None:
             self._largest = DatasetConfig.from_toml(self.describe().config).max_datum_size
         most = min(LARGEST, 2 * max_bytes + self._largest + _JSON_BYTES)
-        return self._ask(what, asked, lambda answer: records.decode(_content(answer, most)))
+        try:
+            return self._ask(what, asked, lambda answer: records.decode(_content(answer, most)))
+        except OndiskError:
+            self._largest = None  # it may be more now
+            raise
 
     def _structure(self, kind: type[_S], what: str, **asked: Any) -> _S:
         return self._ask(what, asked, lambda answer: from_json(kind, _json(answer, _JSON_BYTES)))

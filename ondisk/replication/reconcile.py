@@ -22,12 +22,12 @@ from functools import partial
 from uuid import uuid4
 
 from ondisk.dataset.access import Access
-from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, command
+from ondisk.errors import IntegrityError, SegmentCorrupt, SegmentMissing, StateError, command
 from ondisk.index import Segment, changes, segment_rows
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.durable_steps import complete, withdraw
 from ondisk.replication import source_rows
-from ondisk.replication.apply import Applied, apply
+from ondisk.replication.apply import COMPARE_VERSIONS, Applied, apply
 from ondisk.replication.compare import WANTED, Differences, Differs, OnRange, Situation, compared, situation
 from ondisk.replication.heal import Unmended, damaged_segments, mend
 from ondisk.replication.records import Records
@@ -261,6 +261,9 @@ class _Steps:
         asked = seqs[:_TOGETHER]
         records = self._replica.source.fetch(asked, ANSWER_BYTES)
         check_follows(records, self._begun._replace(offset=asked[0] - 1))
+        if records.token.offset < asked[0]:  # it would be asked for ever
+            problem = f"the source has not answered what it was asked for: the datum {asked[0]}"
+            raise IntegrityError(problem, hint=COMPARE_VERSIONS)
         return records
 
     def _keep(self, segments: Iterable[Segment]) -> None:

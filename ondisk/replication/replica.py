@@ -39,7 +39,7 @@ from ondisk.filesystem import Closing
 from ondisk.index import INDEX, Snapshot
 from ondisk.index.transaction import Transaction
 from ondisk.replication import source_rows, token
-from ondisk.replication.apply import Applied, apply
+from ondisk.replication.apply import COMPARE_VERSIONS, Applied, apply
 from ondisk.replication.feed import Lag
 from ondisk.replication.records import Records
 from ondisk.replication.source import PathSource, Source, replicate_command, source_of
@@ -426,5 +426,5 @@ def check_follows(records: Records, now: Followed) -> None:
         message = f"the source is {records.token.dataset} now, and the replica follows {now.uuid}"
         raise TokenForeign(message, hint="Check the path or address of the source.")
     if records.token.offset < now.offset or any(column[0] <= now.offset for column in records.numbers):
-        hint = "Compare the versions of ondisk on both sides."
-        raise IntegrityError(f"the source has sent changes up to {now.offset}, which it had sent before", hint=hint)
+        problem = f"the source has sent changes up to {now.offset}, which it had sent before"
+        raise IntegrityError(problem, hint=COMPARE_VERSIONS)

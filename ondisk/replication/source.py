@@ -5,15 +5,17 @@ A source is a dataset that others may write to and maintain meanwhile. Each answ
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.auxiliary_files import untrusted
+from ondisk.dataset.auxiliary_files import CONFIG, untrusted
 from ondisk.dataset.dataset import Dataset
 from ondisk.errors import InvalidInput, OndiskError, StateError, command, shown
 from ondisk.filesystem import Closing
@@ -215,8 +217,32 @@ class PathSource(DatasetSource):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
-        self._dataset = Dataset.open(path, read_only=True)
+        self._open()
+
+    def _open(self) -> None:
+        self._identity = self._found()
+        self._dataset = Dataset.open(self.path, read_only=True)
         super().__init__(self._dataset._access)
+
+    def _found(self) -> Sequence[tuple[int, int, int]]:
+        found = (Path(self.path, name).stat() for name in ("", CONFIG))
+        with contextlib.suppress(OSError):  # opening it says what is wrong
+            return [(each.st_dev, each.st_ino, each.st_mtime_ns if index else 0) for index, each in enumerate(found)]
+        return []
+
+    def _renew(self) -> None:
+        """Open what is at the path now, if that is another folder, or has another configuration."""
+        if self._found() != self._identity:
+            self._dataset.close()
+            self._open()
+
+    def describe(self) -> Description:
+        self._renew()
+        return super().describe()
+
+    def changes(self, token: Token | None, max_bytes: int = MAX_BYTES) -> Records:
+        self._renew()
+        return super().changes(token, max_bytes)
 
     def __str__(self) -> str:
         return str(self.path)

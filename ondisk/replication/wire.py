@@ -24,7 +24,7 @@ _S = TypeVar("_S", bound=Structure)
 
 _HEX = re.compile(r"(?:[0-9a-f]{2}){0,512}")
 _DIGEST = re.compile(rf"(?:[0-9a-f]{{{2 * DIGEST}}})?")
-_TEXT = re.compile(r"(?s).{0,1048576}")
+_TEXT = re.compile(r"[^\ud800-\udfff]{0,1048576}")  # no text has a half of a surrogate pair
 _MOST_LISTED = RANGE_BYTES // OVERHEAD + 1
 _KINDS = {each.value: each for each in (Kind.DELETED, Kind.LOST, Kind.AGED)}
 _SEQ, _NUMBER = range(1, HIGHEST), range(1, 2**63)

@@ -76,7 +76,7 @@ class Admission:
             body = await self._body(scope, receive)
             async with self._turn():
                 await self._answered(scope, body, receive, answer)
-        except _Gone:
+        except (_Gone, ConnectionError):
             pass
         except (Refused, OndiskError) as error:
             await answer.refuse(error)

@@ -121,7 +121,11 @@ class Connection(H11Protocol):
                 raise ConnectionResetError
             async with asyncio.timeout(self.limits.stalled):
                 some = min(size, _SLICE)
-                sent = await self.loop.sendfile(self.transport, cast("Any", file), offset, some, fallback=False)
+                try:
+                    sent = await self.loop.sendfile(self.transport, cast("Any", file), offset, some, fallback=False)
+                except asyncio.SendfileNotAvailableError as error:
+                    file.read(offset, 1)  # raises if it is the file's fault
+                    raise ConnectionResetError from error
             if not sent:
                 raise EOFError(f"{file.path} ends at byte {offset}")
             self.conn.send_with_data_passthrough(h11.Data(data=cast("bytes", range(sent))))  # h11 only counts them

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,13 +17,22 @@ from replicas import replica_of, rot
 import ondisk
 from ondisk import Dataset, Datum
 from ondisk.datum import microseconds
-from ondisk.errors import IntegrityError, SegmentCorrupt, SegmentMissing, StateError, TokenExpired, TokenForeign
+from ondisk.errors import (
+    IntegrityError,
+    SegmentCorrupt,
+    SegmentMissing,
+    StateError,
+    StorageError,
+    TokenExpired,
+    TokenForeign,
+)
 from ondisk.index.atomic_change import AtomicChange
 from ondisk.index.changes import OWN
-from ondisk.replication.compare import Verified, verify
-from ondisk.replication.feed import Kind
+from ondisk.replication.compare import Differences, Verified, verify
+from ondisk.replication.feed import Kind, Lag
 from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import Reconciled, _Steps, reconcile
+from ondisk.replication.records import Records
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import PathSource
 from ondisk.replication.source_rows import Comparison, Mode, differences, follow, followed, set_apart
@@ -776,6 +788,37 @@ def test_a_segment_of_the_replica_that_is_missing_may_be_on_a_disk_that_is_not_m
     pull(path, source.path)
     (path / "away").rename(path / FIRST)
     assert verified(path, source.path).count == 0
+
+
+def test_a_source_that_does_not_answer_what_it_is_asked_is_not_asked_for_ever(source, path, monkeypatch):
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source.path)
+    with ondisk.open(path) as replica, replica._access.transaction("replicate") as transaction:
+        transaction.drop_rows([1])
+        transaction.commit()
+    real = PathSource.fetch
+
+    def nothing(self: PathSource, seqs: Sequence[int], max_bytes: int) -> Records:
+        return Records(replace(real(self, seqs, max_bytes).token, offset=seqs[0] - 1), Lag(0, 0), (), (), ())
+
+    monkeypatch.setattr(PathSource, "fetch", nothing)
+    with pytest.raises(IntegrityError, match="has not answered what it was asked for"):
+        reconciled(path, source.path)
+
+
+def test_a_comparison_that_has_no_room_for_its_temporary_file_is_an_error(source, path, monkeypatch):
+    source.append([datum(1, 1)])
+    pull(path, source.path)
+    monkeypatch.setattr(Differences, "list_data", raised(sqlite3.OperationalError("database or disk is full")))
+    with pytest.raises(StorageError, match="a temporary file for what differs: database or disk is full"):
+        reconciled(path, source.path)
+
+
+def raised(error: Exception) -> Callable[..., None]:
+    def call(*_: Any) -> None:
+        raise error
+
+    return call
 
 
 def interrupted(*_: Any, **__: Any) -> None:

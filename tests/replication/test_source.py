@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import struct
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from server.conftest import started
-from worlds import lose_index
+from worlds import change_config, lose_index
 
+import ondisk
 from ondisk import Dataset, Datum
 from ondisk.errors import DatasetNotFound, InvalidInput, NeedsCheck, TokenForeign
 from ondisk.formats import find
@@ -168,3 +170,17 @@ def test_a_source_that_has_lost_its_index_says_so(dataset, source):
     lose_index(dataset.path)
     with pytest.raises(NeedsCheck):
         source.describe()
+
+
+def test_a_source_is_what_is_at_its_path_now(dataset, source):
+    dataset.append([datum(1, 1)])
+    token = source.changes(None).token
+    dataset.close()
+    shutil.copytree(dataset.path, dataset.path.with_name("copy"))
+    dataset.path.rename(dataset.path.with_name("moved"))
+    dataset.path.with_name("copy").rename(dataset.path)
+    with ondisk.open(dataset.path) as other:
+        other.append([datum(2, 1)])
+    assert source.changes(token).count == 1
+    change_config(dataset.path, 'replace = "yes"', 'replace = "no"')
+    assert 'replace = "yes"' not in source.describe().config

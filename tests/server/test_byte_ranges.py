@@ -123,6 +123,16 @@ def test_an_append_makes_another_version_and_changes_nothing_of_the_one_before(s
     assert after.read(0, 12) == (dataset.path / name).read_bytes()[:12]
 
 
+def test_bytes_that_a_fix_takes_over_are_another_version(create):
+    dataset = of_kind(create, KINDS[0], 10)
+    (name,) = {datum.location.segment for datum in dataset.query()}
+    before = dataset.segment_bytes(name).version
+    path = dataset.path / name
+    path.write_bytes(path.read_bytes().replace(b"y", b"z"))
+    dataset.fix()
+    assert dataset.segment_bytes(name).version != before
+
+
 @pytest.mark.check
 def test_what_is_being_sent_outlives_a_repack_and_holds_no_snapshot(serving, create):
     dataset = create("large", fields={"n": "integer"})

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import socket
+import struct
 import time
 
 import pytest
@@ -81,6 +82,23 @@ def test_a_head_is_not_longer_than_allowed(serving, filled, before):
         with served.connect(before + head) as connection:
             found = re.findall(rb"^HTTP/1.1 (\d+)", read_all(connection), re.MULTILINE)
         assert found == [b"200"] * bool(before) + [status], size
+
+
+def test_a_client_that_ends_a_download_is_no_error(serving, create, caplog):
+    dataset = create("large", fields={"n": "integer"})
+    dataset.append(data(100, 100_000))
+    served = serving(dataset.path)
+    (name,) = {datum.location.segment for datum in dataset.query()}
+    head = f"GET /dataset/large/data/{name} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    for linger in (0, 1):
+        with served.connect(head) as connection:
+            connection.recv(1000)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", linger, 0))
+        end = time.monotonic() + PATIENCE
+        while served.sample("ondisk_server_running") > 1 or served.sample("ondisk_server_connections") > 1:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == []
 
 
 @pytest.mark.check

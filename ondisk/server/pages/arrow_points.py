@@ -49,7 +49,7 @@ def columns(table: pa.RecordBatchReader, y: str, by: str) -> Iterator[pa.Table]:
     """Yield the times (microseconds), the finite numbers and the groups of the batches of a table."""
     for batch in table:
         time = batch.column("reftime").cast(pa.int64())
-        number = batch.column(y).cast(pa.float64())
+        number = batch.column(y).cast(pa.float64(), safe=False)  # integers beyond 2**53 are rounded
         key = batch.column(by) if by else pa.nulls(batch.num_rows)
         key = key.dictionary_decode() if pa.types.is_dictionary(key.type) else key
         yield pa.table({"time": time, "y": number, "key": key}).filter(pc.is_finite(number))

@@ -60,6 +60,9 @@ def points(dataset: Dataset, wanted: Wanted) -> dict[str, Any]:
         from ondisk.server.pages import arrow_points
 
     kind = "real" if wanted.y.startswith(CONTENT) else None  # a field has its own type
+    fields = index_columns(dataset.config)
+    if kind is None and wanted.y in fields and fields[wanted.y][1] not in _NUMBERS:
+        raise InvalidInput(f"{shown(wanted.y)} is not a number", hint="Choose a field or a column of numbers.")
     columns: dict[str, Any] = {"reftime": None, wanted.y: kind} | ({wanted.by: None} if wanted.by else {})
     if wanted.by in ("reftime", wanted.y):
         raise InvalidInput(f"{shown(wanted.by)} cannot be both an axis and the group", hint="Choose another field.")

@@ -154,7 +154,11 @@ def _form(dataset: Dataset, asked: Asked, page: str = "", **kept: object) -> dic
         return asked.link(page, match=match, **kept)
 
     end = dataset.summary(fields=[]).end
-    spans = () if end is None else ((text, f"reftime: >={end.date() - timedelta(days - 1)}") for text, days in _SPANS)
+    spans = [
+        (text, f"reftime: >={end.date() - timedelta(days - 1)}")
+        for text, days in _SPANS
+        if end is not None and end.toordinal() >= days  # no calendar has days before the year 1
+    ]
     return {
         "conditions": [(cut(group), link(rest)) for group, rest in removable(asked.match)],
         "spans": [(text, link(refined(asked.match, added))) for text, added in spans],

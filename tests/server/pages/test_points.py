@@ -109,3 +109,18 @@ def test_a_column_that_does_not_exist_is_an_error(dataset):
     for text in ("x", "1e400", "nan", "9" * 30):
         with pytest.raises(InvalidInput):
             time_of(text)
+
+
+@pytest.mark.parametrize("y", ["reftime", "name"])
+def test_what_is_no_number_is_not_drawn(create, y):
+    dataset = create(fields={"name": "text"})
+    dataset.append([ondisk.Datum(BEGIN, {"name": "x"}, {})])
+    with pytest.raises(InvalidInput, match="is not a number"):
+        points(dataset, Wanted("", y, ""))
+
+
+def test_large_integers_are_drawn(create):
+    dataset = create(fields={"n": "integer"})
+    dataset.append([ondisk.Datum(BEGIN, {"n": 2**62 + 1}, {})])
+    (line,) = points(dataset, Wanted("", "n", ""))["series"]
+    assert line["y"] == [2.0**62]

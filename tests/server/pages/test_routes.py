@@ -227,6 +227,14 @@ def test_no_script_of_a_hostile_value_runs(open_page, serving, folder):
     assert dialogs == []
 
 
+def test_the_first_days_of_all_calendars_are_shown(tmp_path):
+    with ondisk.create(tmp_path / "old", {"format": "jsonl", "step": "daily"}) as dataset:
+        dataset.append([ondisk.Datum(datetime(1, 1, 5, tzinfo=UTC), {}, {"v": 1})])
+    with started(tmp_path / "old") as served:
+        for path in ("", "/browse", "/plot", "/health"):
+            assert served.client.get(f"/dataset/old{path}", headers={"accept": "text/html"}).status_code == 200
+
+
 @pytest.mark.check
 def test_links_lead_to_the_last_days_of_the_data_and_to_their_plots(serving):
     def shown(path: str) -> str:
