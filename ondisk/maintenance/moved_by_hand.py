@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ondisk.dataset.access import Access
-from ondisk.errors import StorageError
+from ondisk.errors import InvalidInput, StorageError
 from ondisk.formats import is_dir
 from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.maintenance.durable_steps import sync_found
@@ -211,7 +211,7 @@ def moved_segments(access: Access) -> list[Moved]:
 def _is_gone(access: Access, segment: Segment) -> bool:
     """Return whether nothing is at the names of a segment, or a file that cannot be it: with another inode and tail."""
     directory, committed = access.directory, access.committed(segment)
-    with contextlib.suppress(FileNotFoundError, StorageError):
+    with contextlib.suppress(FileNotFoundError, StorageError, InvalidInput):  # a row may have been edited
         if directory.stat(hidden(segment.name, segment.id)) is not None:
             return False
         found = directory.stat(segment.name)

@@ -17,7 +17,6 @@ from worlds import lose_index
 import ondisk
 from ondisk.index import INDEX
 from ondisk.index.tide import TIDE
-from ondisk.segments.generations import REPLACED
 
 from .killpoints import SYNCS, Bench, Run, synced_path
 from .recovery import check, check_answered, check_maintained, check_rebuilt, check_whole, make
@@ -186,8 +185,8 @@ def check_order(calls: list[str]) -> int:
                 gone = removed.get(str(Path(after).parent))
                 assert not gone, f"{after} gets its name before the removal of {gone} is synced"
                 assert f"{Path(after).parent}/{TIDE}" not in written, f"{after} gets its name before {TIDE} is synced"
-            if folders and Path(after).parent.name != REPLACED:  # what is kept there may have its old name again
-                given.setdefault(folders[-1], set()).add(quoted[-1])
+            if folders and Path(after).parent.name.isdigit():  # not what is kept: it may have its old name again
+                given.setdefault(str(Path(after).parent), set()).add(quoted[-1])
         elif name in ("fsync", "fdatasync"):
             path = synced_path(call)
             written.discard(path)
