@@ -459,10 +459,13 @@ def _snapshot(access: Access) -> Iterator[tuple[Snapshot, dict[str, bytes]]]:
 
 def _beside(directory: Directory) -> dict[str, bytes]:
     """Return the files of a dataset that are neither index nor segments, by their names."""
-    names = [name for name in (CONFIG, STATE) if directory.stat(name) is not None]
     # What says that a folder of the archive is away: without it, a restored dataset would count its segments as lost.
-    names += [outside(name) for name, each in closed(directory).items() if each.identity is not None]
-    return {name: directory.read(name, _LIMIT) for name in names}
+    away = [outside(name) for name, each in closed(directory).items() if each.identity is not None]
+    found = dict[str, bytes]()
+    for name in (CONFIG, STATE, *away):
+        with contextlib.suppress(FileNotFoundError):
+            found[name] = directory.read(name, _LIMIT)
+    return found
 
 
 def _part(

@@ -32,6 +32,7 @@ OnCommit: TypeAlias = Callable[[Transaction], None]
 
 _ENCODED_BYTES = 4 * 1024 * 1024  # bytes of data that are encoded together
 _ENCODED_DATA = 10_000  # data that are encoded together
+_LARGEST = 2**31  # data in a batch
 _TAKEN = 16  # data that are taken from the caller at a time
 _REFUSALS = 100
 
@@ -138,10 +139,10 @@ def iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
 
 
 def checked_batch_size(value: int) -> int:
-    """Return a number of data in a batch; raise InvalidInput unless it is a whole number of 1 or more."""
+    """Return how many data a batch has, `_LARGEST` at most; raise InvalidInput unless it is a whole number of 1 or more."""
     if type(value) is not int or value < 1:
         raise InvalidInput(f"batch_size must be a whole number of 1 or more, not {shown(value)}")
-    return value
+    return min(value, _LARGEST)
 
 
 def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[Batch]:

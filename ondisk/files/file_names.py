@@ -234,7 +234,7 @@ class Names:
                     raise InvalidInput(f"it has no {name}")
                 try:
                     text += _named(value, form)
-                except ValueError as error:
+                except (ValueError, OverflowError) as error:
                     raise InvalidInput(f"{name}: {error}") from None
         return safe(text)
 

@@ -106,9 +106,11 @@ def _as_newest(directory: Directory, built: DatasetConfig, given: Set[str]) -> d
     names = (name for name in files if beats_name(name) == name)
     chosen: dict[str, Any] = {}
     for name in sorted(names, key=lambda each: int(each.removesuffix(".seg")), reverse=True):
-        file = directory.open_to_read(name)
         try:
+            file = directory.open_to_read(name)
             head = header_of(file.read(0, MAX_SIZE), file.read, max_size=built.max_datum_size)
+        except FileNotFoundError:  # Beats has read and removed it
+            continue
         except (InvalidInput, SegmentCorrupt) as error:
             if error.context.get("version") == VERSION:
                 raise located(error, file.path) from None

@@ -522,6 +522,21 @@ def test_a_queue_is_restored_with_the_position_of_its_consumer(tmp_path):
         assert next(iter(Consumer(found)))[0].data == following != {"n": 0}
 
 
+def test_a_position_that_its_consumer_removes_meanwhile_is_left_out(tmp_path, monkeypatch):
+    with ondisk.create(tmp_path / "dataset", {"step": "sequence"}) as dataset:
+        dataset.append([Datum(START, {}, {})])
+        next(iter(Consumer(dataset))).ack()
+        real = Directory.read
+
+        def read(directory, name, limit):
+            if name == "state.dat":
+                (tmp_path / "dataset/state.dat").unlink(missing_ok=True)
+            return real(directory, name, limit)
+
+        monkeypatch.setattr(Directory, "read", read)
+        assert dataset.backup(tmp_path / "backup", create=True).problems == []
+
+
 def test_what_beats_has_read_and_removed_is_not_missing(tmp_path):
     with ondisk.create(tmp_path / "dataset", {"step": "sequence", "segment_size": 200}) as dataset:
         dataset.append([Datum(START + timedelta(seconds=number), {}, {"n": number}) for number in range(20)])

@@ -92,6 +92,7 @@ def test_a_template_with_metadata_that_are_not_declared_needs_the_data():
         ("{sensor}.jpg", {"sensor": [1]}, "sensor: [1] has no text for a name"),
         ("{sensor:d}.jpg", {"sensor": "x"}, "sensor: Unknown format code 'd'"),
         ("{sensor:99999}", {"sensor": 1}, "too wide"),
+        ("{sensor:c}", {"sensor": 2**40}, "sensor: "),
     ],
 )
 def test_a_datum_without_the_value_is_refused(template, metadata, problem):
