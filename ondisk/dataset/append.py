@@ -139,7 +139,7 @@ def iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
 
 
 def checked_batch_size(value: int) -> int:
-    """Return how many data a batch has, `_LARGEST` at most; raise InvalidInput unless it is a whole number of 1 or more."""
+    """Return how many data a batch has, `_LARGEST` at most; raise InvalidInput unless it is a number of 1 or more."""
     if type(value) is not int or value < 1:
         raise InvalidInput(f"batch_size must be a whole number of 1 or more, not {shown(value)}")
     return min(value, _LARGEST)
