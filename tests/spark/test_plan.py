@@ -328,7 +328,8 @@ def test_a_partition_returns_the_planned_rows_or_fails(kind, is_large, before, a
         assert all("Load the DataFrame again" in each for each in failed)
         assert not Counter(map(repr, contents(got))) - Counter(map(repr, contents(then))), "a row too many"
         assert failed or same(contents(got), contents(then))
-        assert not failed or {"replace", "delete one", "delete day"} & {*after}, "the others disturb nobody"
+        is_replaced = {"replace", "delete one", "delete day"} & {*after} or [*before, *after].count("reset") > 1
+        assert not failed or is_replaced, "the others disturb nobody"
         assert same(rows(planned(dataset), dataset.config), expected(dataset)), "planned again it is right"
 
 
