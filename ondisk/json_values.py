@@ -141,3 +141,13 @@ def _from_shape(shape: str, value: dict[str, Any]) -> Any:
     except (binascii.Error, ValueError):
         return value
     return raw if shape == "$bytes" else raw.decode(errors="surrogateescape")
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, for `object_pairs_hook`; raise InvalidInput if a key occurs twice."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        seen: set[str] = set()
+        key = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise InvalidInput(f"the key {shown(key)} occurs twice")
+    return content

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypedDict
 
+from ondisk.datum import INTEGER_MAX, is_unicode
 from ondisk.errors import InvalidInput, shown
 
 REFTIME = "reftime"
@@ -87,7 +88,7 @@ class TableOptions:
     def __post_init__(self) -> None:
         for name in _TEXTS:
             value = getattr(self, name)
-            if not (value is None or (isinstance(value, str) and value)):
+            if not (value is None or (isinstance(value, str) and value and is_unicode(value))):
                 raise InvalidInput(f"{name} must be a text, not {shown(value)}")
         object.__setattr__(self, "null", _texts("null", self.null))
         object.__setattr__(self, "header", _texts("header", self.header))
@@ -96,7 +97,7 @@ class TableOptions:
         for name, (values, problem, hint) in _CHOICES.items():
             if (value := getattr(self, name)) not in (None, *values):
                 raise InvalidInput(f"{problem}, not {shown(value)}", hint=hint)
-        if self.skip_lines is not None and not (type(self.skip_lines) is int and self.skip_lines >= 0):
+        if self.skip_lines is not None and not (type(self.skip_lines) is int and 0 <= self.skip_lines <= INTEGER_MAX):
             raise InvalidInput(f"skip_lines must be a whole number of 0 or more, not {shown(self.skip_lines)}")
         if self.encoding is not None and not _is_encoding(self.encoding):
             problem = f"encoding {shown(self.encoding)} is not known"

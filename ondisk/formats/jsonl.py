@@ -47,7 +47,8 @@ class JsonLines(LineFormat, JoinsParts):
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
         self._decoder = json.JSONDecoder(parse_constant=_refuse_constant)
-        self._unique_decoder = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        unique = json_values.unique_keys
+        self._unique_decoder = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=unique)
         self._reals = [name for name, kind in config.fields.items() if kind is FieldType.REAL]
         self._times = Kept(json_values.parse_time)
         self._heads = Kept(_head)
@@ -238,15 +239,6 @@ def _check_unicode(content: dict[str, Any]) -> None:
         json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise InvalidInput("it contains a lone surrogate, which is not valid Unicode") from None
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        seen: set[str] = set()
-        key = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise InvalidInput(f"the key {shown(key)} occurs twice")
-    return content
 
 
 def _refuse_constant(word: str) -> NoReturn:

@@ -20,7 +20,7 @@ from ondisk.config import DatasetConfig
 from ondisk.matcher import And, Everything, Expression, IsMissing, Not, Or, matches, nodes
 from ondisk.spark.match_json import loads
 from ondisk.spark.pinned_state import Pinned
-from ondisk.tables.index_to_arrow import all_columns
+from ondisk.tables.index_to_arrow import Column, all_columns
 
 OPTION = "connector"
 METADATA = "ondisk"
@@ -70,11 +70,18 @@ class Pushed:
             True,
         )
 
-    def tree(self, match: Expression, config: DatasetConfig, dataset: str | None) -> Expression:
-        """Return a match expression and the pushed conditions as one tree; `dataset` is what that column shows."""
+    def tree(self, match: Expression, config: DatasetConfig, several: DatasetConfig | None, path: str) -> Expression:
+        """Return a match expression and the pushed conditions as one tree, for a dataset.
+
+        Args:
+            several: the configuration of all datasets together, which have the column `dataset`; None of one.
+            path: what that column shows.
+        """
         if not self.where:
             return match
-        own = tuple(_of(each, config, dataset) for each in self.where)
+        dataset = None if several is None else path
+        known = all_columns(several or config, several=several is not None)
+        own = tuple(_of(each, config, dataset, known) for each in self.where)
         children = match.children if isinstance(match, And) else (match,)
         return _all((*children, *own))
 
@@ -90,9 +97,8 @@ def _all(trees: Iterable[Expression]) -> Expression:
     return children[0] if len(children) == 1 else And(children) if children else Everything()
 
 
-def _of(tree: Expression, config: DatasetConfig, dataset: str | None) -> Expression:
+def _of(tree: Expression, config: DatasetConfig, dataset: str | None, known: Mapping[str, Column]) -> Expression:
     """Return a condition on columns as one on the fields of a dataset; a field that it lacks is NULL."""
-    known = all_columns(config, several=dataset is not None)
 
     def changed(tree: Expression) -> Expression:
         match tree:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ondisk.dataset.access import Opened
 from ondisk.errors import IntegrityError, SegmentMissing, StateError
 from ondisk.index import Snapshot, replaced_rows, segment_rows
-from ondisk.index.changes import OWN, Removal, expired
+from ondisk.index.changes import OWN, Removal, expired, session_at
 from ondisk.segments.generations import ROWS
 from ondisk.segments.replaced import replaced
 
@@ -29,6 +29,7 @@ class Pinned(NamedTuple):
         seq: the highest number of a datum or a deletion.
         last: the highest number that a datum may have: `seq`, unless a replica has numbered data itself.
         rows: how many it has; None if the index has not counted them.
+        session: who made the change `seq`; another one after an earlier state was put back.
     """
 
     uuid: str
@@ -36,6 +37,7 @@ class Pinned(NamedTuple):
     seq: int
     last: int
     rows: int | None
+    session: int
 
     @classmethod
     def of(cls, opened: Opened, snapshot: Snapshot) -> Pinned:
@@ -43,8 +45,9 @@ class Pinned(NamedTuple):
         known = snapshot.dataset()
         sql = "SELECT ifnull(sum(count), 0), EXISTS (SELECT 1 FROM segment WHERE summed IS NULL) FROM day_sum"
         ((count, is_unknown),) = snapshot.fetch(sql)
-        last = max(known["seq"], segment_rows.last_seq(snapshot))
-        return cls(str(known["uuid"]), opened.index.inode, known["seq"], last, None if is_unknown else int(count))
+        seq, rows = known["seq"], None if is_unknown else int(count)
+        last, session = max(seq, segment_rows.last_seq(snapshot)), session_at(snapshot, seq)
+        return cls(str(known["uuid"]), opened.index.inode, seq, last, rows, session)
 
     def kept(self, opened: Opened, snapshot: Snapshot) -> list[str]:
         """Raise unless a snapshot, and what is kept, have all rows of this state.
@@ -60,6 +63,8 @@ class Pinned(NamedTuple):
         now, path = Pinned.of(opened, snapshot), str(opened.index.directory.path)
         if (now.uuid, now.inode) != (self.uuid, self.inode):
             raise changed(path, "its index was rebuilt")
+        if session_at(snapshot, self.seq) != self.session:
+            raise changed(path, "an earlier state was put back, or data have other numbers")
         aged = 0
         if now.seq != self.seq:
             if expired(snapshot) > self.seq:

@@ -202,7 +202,7 @@ def _value_of_key(key: str, text: str) -> Any:
 def _deleted(options: Mapping[str, str], pushed: Pushed) -> StructType:
     """Delete what DELETE FROM names. Each question closes its index, so no other SQLite library has one open here."""
     with Dataset.open(options["path"]) as dataset:
-        dataset.delete(pushed.tree(Everything(), dataset.config, None))
+        dataset.delete(pushed.tree(Everything(), dataset.config, None, ""))
     return StructType().add("deleted", LongType())
 
 
@@ -216,18 +216,20 @@ def _estimated(options: Mapping[str, str], pushed: Pushed) -> StructType:
 
 def _summed(options: Mapping[str, str], pushed: Pushed) -> StructType:
     """Return count, first and last reftime of what a query reads; None unless sums of segments and days tell them."""
-    found = []
-    for path, pinned in (pushed.state or {}).items():
-        with contextlib.suppress(OndiskError), opened(path, connect) as access:  # the query itself names the error
-            config = access.current().index.config
-            tree = pushed.tree(tree_of(options, config, path), config, None)
-            query = Query(tree, complete=choice(options) == ALL)
-            with reading(access, query, data=False) as (snapshot, each):
-                is_present = pinned == Pinned.of(access.current(), snapshot)
-                if is_present and interval_of_sums(snapshot, each) is not None:
-                    found.append(totals(snapshot, each))
+    found, states = [], pushed.state or {}
+    with contextlib.suppress(OndiskError):  # the query itself names the error
+        several = _config(options, states)[0] if paths_of(options)[1] else None
+        for path, pinned in states.items():
+            with opened(path, connect) as access:
+                config = access.current().index.config
+                tree = pushed.tree(tree_of(options, config, path), config, several, path)
+                query = Query(tree, complete=choice(options) == ALL)
+                with reading(access, query, data=False) as (snapshot, each):
+                    is_present = pinned == Pinned.of(access.current(), snapshot)
+                    if is_present and interval_of_sums(snapshot, each) is not None:
+                        found.append(totals(snapshot, each))
     answer: dict[str, int | None] | None = None
-    if len(found) == len(pushed.state or {}):
+    if len(found) == len(states):
         times = [(each.begin, each.end) for each in found if each.begin is not None and each.end is not None]
         answer = {"count": sum(each.count for each in found)}
         answer["min"] = min((begin for begin, _ in times), default=None)
@@ -290,7 +292,6 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self._pushed = pushed = Pushed.of(options)
         paths, several = paths_of(options)
         self._paths = paths if pushed.state is None else [*pushed.state]
-        self._is_several = several
         choice(options)
         self._limits = Limits.of(*limits_of(options))
         self._columns: list[Column] = []
@@ -299,6 +300,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             # Opened once for the columns and the plan, as each query does both.
             self._access = None if several else stack.enter_context(opened(paths[0], connect))
             config = _config(options, self._paths)[0] if self._access is None else self._access.current().index.config
+            self._several = config if several else None
             if pushed.aggregate is not None:
                 self._groups = groups_of(pushed.aggregate, config, schema, several=several)
             elif pushed.is_present:
@@ -316,7 +318,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         tasks = joined(planned, self._limits)
         print_lines()
         match = self._options.get("match", self._options.get("tree", ""))
-        what = f"{len(self._paths)} datasets" if self._is_several else str(Path(self._paths[0]).absolute())
+        what = f"{len(self._paths)} datasets" if self._several is not None else str(Path(self._paths[0]).absolute())
         LOGGER.debug("%s: planned a read, match %s: %s", what, shown(match), size_of(planned, len(tasks)))
         return tasks
 
@@ -339,12 +341,12 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         with self._naming(path), contextlib.ExitStack() as stack:
             access = self._access or stack.enter_context(opened(path, connect))
             config = access.current().index.config
-            tree = pushed.tree(tree_of(self._options, config, path), config, path if self._is_several else None)
+            tree = pushed.tree(tree_of(self._options, config, path), config, self._several, path)
             data = any(column.name == DATA for column in self._columns)
             pinned = None if pushed.state is None else pushed.state[path]
             needed = choice(self._options)
             found = plan(access, tree, needed, data=data, limits=self._limits, pinned=pinned, limit=pushed.limit)
-        if self._is_several:
+        if self._several is not None:
             return [replace(each, state=replace(each.state, dataset=path)) for each in found]
         return found
 
@@ -354,7 +356,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         try:
             yield
         except OndiskError as error:
-            if self._is_several:
+            if self._several is not None:
                 named(error, path)
             raise
 

@@ -92,8 +92,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._choice = choice(options)
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        with self._present() as (_, _, state):
-            return self._offset(state, 0)
+        with self._present() as (_, snapshot, state):
+            return self._offset(snapshot, state, 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
@@ -109,15 +109,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """
         first = start["seq"]
         with self._present() as (_, snapshot, state):
-            self._check(state, start)
+            self._check(snapshot, state, start)
             last = state.pinned.seq
-            self._latest = self._offset(state, last)
+            self._latest = self._offset(snapshot, state, last)
             if self._target is not None:
                 last = min(last, self._target)
             if isinstance(limit, ReadMaxRows):
                 last = limited(state, snapshot, first, last, limit.max_rows)
             # The same position in another text would make a batch without data.
-            return start if last <= first else self._offset(state, last)
+            return start if last <= first else self._offset(snapshot, state, last)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Return the last offset at the time of the last batch; the progress of a query shows it."""
@@ -129,7 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         Cost: reads up to 16,384 rows of the index, at equal distances.
         """
         with self._present() as (_, snapshot, state):
-            self._check(state, end)
+            self._check(snapshot, state, end)
             bounds, rows = cuts(state, snapshot, start["seq"], end["seq"], self._limits, data=self._has_data)
         stretches = [Stretch(first, last, end, self._tree) for first, last in pairwise(bounds)]
         print_lines()
@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:
         with self._present(partition.tree) as (current, snapshot, state):
-            self._check(state, partition.end)
+            self._check(snapshot, state, partition.end)
             bounds = [partition.first, partition.last]
             if self._has_data:
                 condition, values = f"{changes.BETWEEN} AND {state.sql}", [*bounds, *state.values]
@@ -159,17 +159,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             with snapshot_of(current, query, with_data=False) as (_, snapshot, resolved):
                 yield current, snapshot, stream_state(current, snapshot, resolved)
 
-    def _offset(self, state: IndexState, seq: int) -> Offset:
-        return {"dataset": state.pinned.uuid, "seq": seq, "match": self._match}
+    def _offset(self, snapshot: Snapshot, state: IndexState, seq: int) -> Offset:
+        made = {"session": changes.session_at(snapshot, seq)} if seq else {}
+        return {"dataset": state.pinned.uuid, "seq": seq, "match": self._match, **made}
 
-    def _check(self, state: IndexState, offset: Offset) -> None:
+    def _check(self, snapshot: Snapshot, state: IndexState, offset: Offset) -> None:
         """Raise if an offset belongs to another order of changes, or to a stream with another match."""
-        now, why = state.pinned, ""
+        now, why, session = state.pinned, "", changes.session_at(snapshot, offset["seq"])
         if offset["dataset"] != now.uuid:
             why = "its index was rebuilt, or this is another dataset"
         elif offset["seq"] > now.seq:
             last = f"its last change is {now.seq}, and the stream has read up to {offset['seq']}"
             why = f"an earlier state was restored: {last}"
+        elif offset.get("session", session) != session:
+            why = f"an earlier state was restored, and has another change {offset['seq']} now"
         if why:
             raise TokenExpired(f"the stream of {self._path} cannot continue: {why}", hint=_REMEDY, path=self._path)
         match = offset.get("match", self._match)

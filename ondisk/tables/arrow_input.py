@@ -118,7 +118,8 @@ def of_file(file: Any) -> pa.RecordBatchReader:
 def _parquet(file: Any) -> pa.RecordBatchReader:
     import pyarrow.parquet as pq  # here, as it takes as long as all of pyarrow
 
-    limits = {"thrift_string_size_limit": _TEXTS, "thrift_container_size_limit": _PARTS}
+    limits: dict[str, Any] = {"thrift_string_size_limit": _TEXTS, "thrift_container_size_limit": _PARTS}
+    limits["coerce_int96_timestamp_unit"] = "us"  # in nanoseconds, times outside of 1677 to 2262 would be others
     found = pq.ParquetFile(file, pre_buffer=False, **limits)
     largest = _checked(found.metadata)
     weight = 1 + sum(row_bytes for row_bytes, _ in largest.values())
@@ -312,7 +313,7 @@ class TableToData:
         """Return the content of rows, row → reason of those that have a wrong one, and what encodes it."""
         parts, missing = [(key, columns[name]) for key, name in self._content.items()], []
         if self._kind is not None:
-            whole = _decoded(rows.column(DATA)).cast(self._kind, safe=False)
+            whole = _decoded(rows.column(DATA)).cast(options=_truncating(self._kind))
             if not types.is_struct(self._kind) or not self._kind.num_fields:
                 return *converted(whole, self._convert), format.encode_columns
             parts, missing = parts_of(whole), pc.indices_nonzero(whole.is_null()).to_pylist()
@@ -360,7 +361,12 @@ class TableToData:
         if types.is_timestamp(value) or types.is_date(value) or types.is_time(value):
             return lambda array: read(_without_nanoseconds(array), methodcaller("isoformat"))
         convert = plain(value, name)
-        return lambda array: read(array.cast(value, safe=False), convert)
+        return lambda array: read(array.cast(options=_truncating(value)), convert)
+
+
+def _truncating(kind: pa.DataType) -> pc.CastOptions:
+    """Return how values are cast to a type: times lose their nanoseconds, and none becomes another one."""
+    return pc.CastOptions(target_type=kind, allow_time_truncate=True)
 
 
 def _normal(kind: pa.DataType) -> pa.DataType:

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from struct import pack, unpack
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from ondisk.config import MAX_DEPTH
 from ondisk.datum import is_unicode, microseconds
 from ondisk.errors import InvalidInput
-from ondisk.json_values import dump, format_time, from_json, parse_time, to_json
+from ondisk.json_values import dump, format_time, from_json, parse_time, to_json, unique_keys
 from ondisk.tables.columns import DATA
 
 Convert: TypeAlias = Callable[[Any], Any]
@@ -190,7 +191,7 @@ def _time(value: str | datetime) -> int:
 
 
 def _real(number: float, kind: pa.DataType, name: str) -> float:
-    if type(number) is int and not _is_real(number):
+    if (type(number) is int and not _is_real(number)) or (types.is_float32(kind) and not _is_float(number)):
         raise InvalidInput(f"{name} is {number!r:.60}, which a {kind} would round", hint=_other_type(name))
     return float(number)
 
@@ -201,6 +202,15 @@ def _other_type(name: str) -> str:
 
 def _is_real(integer: int) -> bool:
     return -EXACT <= integer <= EXACT or (-(2**63) <= integer < 2**63 and int(float(integer)) == integer)
+
+
+def _is_float(number: float) -> bool:
+    """Return whether a number may be one of 32 bits: reals may be rounded, integers not, and none becomes infinite."""
+    try:
+        (short,) = unpack("<f", pack("<f", number))
+    except OverflowError:
+        return False
+    return type(number) is not int or short == number
 
 
 def to_data(kind: pa.DataType, *, is_raw: bool) -> Convert | None:
@@ -303,7 +313,7 @@ def _one_by_one(array: pa.Array) -> tuple[list[Any], dict[int, str]]:
 
 def _from_json(text: str) -> Any:
     try:
-        return from_json(json.loads(text, parse_constant=_refuse_constant))
+        return from_json(json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=unique_keys))
     except InvalidInput:
         raise
     except (ValueError, RecursionError) as error:
@@ -318,11 +328,15 @@ def plain(kind: pa.DataType, name: str) -> Convert | None:
     """Return what turns values of Arrow into those of a datum; None for no change; raise InvalidInput of others."""
     if types.is_struct(kind):
         inner = {each.name: plain(each.type, f"{name}.{each.name}") or _same for each in kind}
+        if len(inner) < kind.num_fields:
+            raise InvalidInput(
+                f"{name} has two fields of one name: {', '.join(kind.names)}", hint="Rename one of them."
+            )
         return lambda value: {key: inner[key](each) for key, each in value.items() if each is not None}
     if types.is_map(kind):
         _check_keys(kind, name)
         of_value = plain(kind.item_type, f"{name}.value") or _same
-        return lambda value: {key: of_value(each) for key, each in value if each is not None}
+        return lambda value: {key: of_value(each) for key, each in unique_keys(value).items() if each is not None}
     if types.is_list(kind):
         of_item = plain(kind.value_type, f"{name}[]")
         return None if of_item is None else lambda value: [None if each is None else of_item(each) for each in value]

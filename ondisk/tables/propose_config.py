@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple, Unpack
 from ondisk.config import RESERVED_FIELDS, DatasetConfig, toml
 from ondisk.dataset.decompress import EXTENSIONS
 from ondisk.dataset.input_file import CSV, Begun, Peeked, is_csv, open_source, table_of
-from ondisk.datum import FieldType, from_microseconds
+from ondisk.datum import INTEGER_MAX, FieldType, from_microseconds
 from ondisk.errors import InvalidInput, shown
 from ondisk.formats import Batch, find, is_built_in, recognised
 from ondisk.formats.base import Readable
@@ -563,7 +563,8 @@ def _formats(values: Sequence[Any], options: TableOptions, *, is_named: bool) ->
     if present and not texts:
         if not is_named:
             return []
-        seconds = [name for name, span in _UNIX.items() if type(present[0]) in (int, float) and int(present[0]) in span]
+        is_number = type(present[0]) in (int, float) and abs(present[0]) < INTEGER_MAX  # not infinite
+        seconds = [name for name, span in _UNIX.items() if is_number and int(present[0]) in span]
         texts = [*map(str, present)]
         return [*seconds, *_that_fit([_DIGITS[size] for size in {*map(len, texts)} & {*_DIGITS}], texts)]
     formats = [None, *_that_fit(_FORMATS, texts)]

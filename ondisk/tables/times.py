@@ -311,7 +311,7 @@ def _check_format(format: str) -> None:
         # Without a year, strptime warns from Python 3.13 on.
         if not directives & _OF_YEAR or TimeFormat(format)(moment.strftime(format)).year != moment.year:
             problem = "has no year"
-    except ValueError:
+    except (ValueError, re.error):  # the latter for a directive that occurs twice
         problem = "is not a format of strptime"
     if re.search(r"%z(?:%[YGmdHIMSUWVjuwfcxX]|[0-9])", format):  # an offset may have four digits or more
         problem = "has a number directly after %z"

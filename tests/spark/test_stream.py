@@ -383,6 +383,23 @@ def test_an_archive_under_another_name_is_still_that_archive(create):
     assert len(query.given) == 96
 
 
+def test_an_earlier_state_that_was_put_back_and_appended_to_is_seen(create, tmp_path):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(0, 1)])
+    query = Query(dataset)
+    dataset.close()
+    shutil.copytree(dataset.path, tmp_path / "copy")
+    with ondisk.open(dataset.path) as dataset:
+        dataset.append([datum(1, 1), datum(2, 1)])
+    query.drain()
+    shutil.rmtree(dataset.path)
+    shutil.copytree(tmp_path / "copy", dataset.path)
+    with ondisk.open(dataset.path) as dataset:
+        dataset.append([datum(hour, 2) for hour in range(5)])
+    with pytest.raises(TokenExpired, match="an earlier state was restored, and has another change 3 now"):
+        query.batch()
+
+
 def test_an_earlier_state_that_was_put_back_is_seen(create, tmp_path):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(0, 1)])

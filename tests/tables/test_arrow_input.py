@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, time, timedelta
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from drawn import up_to
 from hypothesis import given, settings
@@ -307,3 +308,35 @@ def test_any_table_comes_back(format, data, tmp_path_factory):
         result = dataset.append_arrow(table)
         assert (result.imported, result.refused) == (table.num_rows, 0)
         assert dataset.to_arrow(columns=table.schema).read_all().equals(table)
+
+
+def test_times_of_int96_are_those_of_the_file(create, tmp_path):
+    moments = [datetime(1, 1, 1), datetime(2026, 11, 20, 6), datetime(9999, 12, 31, 23, 59, 59, 999999)]
+    column = times(*moments, kind=pa.timestamp("us"))
+    pq.write_table(pa.table({"reftime": column, "t": column}), tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
+    dataset = create(format="jsonl", step="yearly")
+    assert dataset.append_file(tmp_path / "t.parquet", tz="UTC").imported == 3
+    assert [datum.reftime.replace(tzinfo=None) for datum in dataset.query()] == moments
+    assert [datum.data["t"][:4] for datum in dataset.query()] == ["0001", "2026", "9999"]
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.timestamp("ms", "UTC")), pa.struct([("a", pa.timestamp("s", "UTC"))])])
+def test_a_nested_time_that_is_out_of_range_is_refused(create, kind):
+    value = [2**63 - 1] if pa.types.is_list(kind) else {"a": 2**62 + 1000}
+    with pytest.raises(InvalidInput, match="out of bounds timestamp"):
+        create().append_arrow(pa.table({"reftime": times(T), "s": pa.array([value], kind)}))
+
+
+@pytest.mark.parametrize("column", [
+    pa.array(['{"a": 1, "a": 2}']),
+    pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64())),
+])  # fmt: skip
+def test_data_with_a_key_twice_are_refused(create, column):
+    result = create().append_arrow(pa.table({"reftime": times(T), "data": column}))
+    assert "the key 'a' occurs twice" in result.refusals[0][1]
+
+
+def test_a_struct_with_two_fields_of_one_name_is_refused(create):
+    column = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+    with pytest.raises(InvalidInput, match="data has two fields of one name: a, a"):
+        create().append_arrow(pa.table({"reftime": times(T), "data": column}))

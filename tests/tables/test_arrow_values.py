@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import inf
 
 import pyarrow as pa
 import pytest
@@ -121,6 +122,13 @@ def test_a_value_of_another_type_is_refused(kind, value):
 def test_an_integer_that_a_real_would_round_is_named():
     with pytest.raises(InvalidInput, match=r"data\.x is 9007199254740993, which a double would round"):
         ValuesToArrow(pa.float64(), "data.x").make([1.5, 2**53 + 1])
+
+
+@pytest.mark.parametrize("value", [2**24 + 1, 1e300, -1e39])
+def test_a_number_that_a_float_cannot_be_is_named(value):
+    with pytest.raises(InvalidInput, match=r"which a float would round"):
+        ValuesToArrow(pa.float32(), "data.x").make([1.5, value])
+    assert ValuesToArrow(pa.float32(), "data.x").make([2**24, 0.1, inf]).to_pylist()[0] == 2**24
 
 
 def test_data_that_are_no_mapping_are_no_struct():
