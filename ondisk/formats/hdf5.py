@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 from ondisk.errors import ConfigError, InvalidInput, LimitExceeded, shown
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
+_HEAP = re.compile(rb"GCOL\x01\x00{3}(.{8})", re.DOTALL)  # its size, and then its objects
+_OBJECT = 16  # bytes of the head of one
 """How such a file begins."""
 
 _MOST_VALUES = 1024 * 1024  # of a dataset
@@ -133,6 +136,7 @@ def opened(content: bytes) -> Iterator[Group]:
         raise ConfigError("files of HDF5 need the package h5py", hint="Run `pip install 'ondisk[hdf5]'`.") from error
     if not content.startswith(MAGIC):
         raise InvalidInput("it does not begin as an HDF5 file")
+    _check_heaps(content)
     try:
         with h5py.File(io.BytesIO(content), "r") as file:
             yield Group(file, iter(range(_MOST_OPENED)))
@@ -140,6 +144,18 @@ def opened(content: bytes) -> Iterator[Group]:
         raise
     except (KeyError, OSError, OverflowError, RuntimeError, TypeError, UnicodeError, ValueError, zlib.error) as error:
         raise InvalidInput(f"it cannot be read as HDF5: {shown(str(error))}") from None
+
+
+def _check_heaps(content: bytes) -> None:
+    """Raise InvalidInput if objects of a global heap do not fill it: HDF5 would look for the next one for ever."""
+    for found in _HEAP.finditer(content):
+        place, end = found.end(), found.start() + int.from_bytes(found[1], "little")
+        while place + _OBJECT <= end <= len(content):
+            size = int.from_bytes(content[place + 8 : place + _OBJECT], "little")
+            is_free = content[place : place + 2] == b"\0\0"  # what is left, with its head
+            place += size if is_free and place + size == end else end if is_free else _OBJECT + -(-size // 8) * 8
+        if place > end:
+            raise InvalidInput(f"the global heap at byte {found.start()} is damaged")
 
 
 def _attribute(holder: Any, name: str) -> Any:

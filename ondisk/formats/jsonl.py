@@ -113,7 +113,7 @@ class JsonLines(LineFormat, JoinsParts):
 
     def read_stored_line(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
         self.check_size(line)
-        return self._described(self._loads(line, self.config.max_depth))
+        return self._described(self._loads(line, MAX_DEPTH))
 
     def takes_members(self, keys: Sequence[str]) -> bool:
         """Return whether `encode_members` can encode data that are mappings with these keys."""

@@ -18,6 +18,7 @@ from ondisk.segment import Damage, End, ScanResult, SegmentFile
 _SCANNED = 512 * 1024  # bytes of a segment that are read together
 _CHUNK = 2 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
+_MARKS = re.compile(b"^(?:%b)+" % _BOM)
 _HEAD = 4096  # bytes by which a file is recognised
 _EXPLAINED = 100  # refused lines of those parsed together; a result reports no more reasons
 
@@ -74,7 +75,7 @@ class LineFormat(Format):
                 reftime, metadata = read(line)
             except InvalidInput as error:
                 if line.startswith(_BOM) and not stored:  # of a file, or of files that were joined
-                    batch.extend(self.parse_lines([line.removeprefix(_BOM)], at))
+                    batch.extend(self.parse_lines([_MARKS.sub(b"", line)], at))
                     continue
                 batch.refused.append((len(batch), f"line {at}: {error.message}"))
                 if b"\0" not in line:
@@ -282,7 +283,7 @@ def _from_last_zero(line: bytes) -> bytes:
 
 
 def _without_cr(lines: list[bytes]) -> list[bytes]:
-    return [line.removesuffix(b"\r") for line in lines]
+    return [line.rstrip(b"\r") for line in lines]
 
 
 def _too_long(number: int, max_line: int) -> LimitExceeded:

@@ -115,9 +115,19 @@ def _within(file: Group, *corners: str) -> dict[str, Any]:
     latitudes = [_number(where, f"{corner}_lat") for corner in corners]
     longitudes = [_number(where, f"{corner}_lon") for corner in corners]
     south, north, west, east = min(latitudes), max(latitudes), min(longitudes), max(longitudes)
-    found = {"latfirst": south, "latlast": north, "lonfirst": west, "lonlast": east}
-    area = pairs("GRIB", {name: math.floor(each * _DEGREE) for name, each in found.items()} | {"type": 0})
+    area = _area(south, north, west, east)
     return {"area": area, "north": north, "south": south, "east": east, "west": west}
+
+
+def _section(file: Group) -> dict[str, Any]:
+    """Return the area of a cross section, which goes from its start to its stop."""
+    where, ends = _needed(file, "where"), ("start_lat", "stop_lat", "start_lon", "stop_lon")
+    return _within(file, "start", "stop") | {"area": _area(*(_number(where, name) for name in ends))}
+
+
+def _area(*ends: float) -> str:
+    found = dict(zip(("latfirst", "latlast", "lonfirst", "lonlast"), ends, strict=True))
+    return pairs("GRIB", {name: math.floor(each * _DEGREE) for name, each in found.items()} | {"type": 0})
 
 
 def _level(file: Group) -> dict[str, str]:
@@ -160,7 +170,7 @@ _READERS: dict[str, tuple[Callable[[Group], dict[str, Any]], ...]] = {
     "PVOL": (_task, _quantities, lambda _: {"product": positions("ODIMH5", "PVOL", "SCAN")}, _elevations, _circle),
     "COMP": _IMAGE,
     "IMAGE": _IMAGE,
-    "XSEC": (_task, _quantities, _product, lambda file: _within(file, "start", "stop")),
+    "XSEC": (_task, _quantities, _product, _section),
 }
 """What is read of a file, by its object."""
 

@@ -123,7 +123,8 @@ class ConcatWriter:
                 return Start(framing.begin(), is_new=True, checksum=0)
             return Start(Laid(b"", end))  # `writing` reports that it is missing
         is_touched = committed is None or not committed.is_untouched(found)
-        is_exact = end is not None and not is_touched and found.st_size == end.size
+        # A second name may be that of another dataset, which would go on with the same keystream.
+        is_exact = end is not None and not is_touched and found.st_size == end.size and found.st_nlink == 1
         may_continue = framing.may_continue(
             partial(self._directory.open_to_read, name), end or End(), is_exact=is_exact
         )

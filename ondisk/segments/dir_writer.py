@@ -102,7 +102,8 @@ class DirWriter:
             entries = MetadataFile.of(folder)
         number = max(known.length, self._free_number(name), *(number + 1 for number in entries or ()))
         has_unknown = end is None or number > known.length
-        return Start(Laid(b"", End(known.size, number)), is_touched=is_touched, has_unknown=has_unknown, checksum=stats)
+        # Behind all entries there are: those that a lost index knew stay.
+        return Start(Laid(b"", End(0, number)), is_touched=is_touched, has_unknown=has_unknown, checksum=stats)
 
     def restart(self, name: str, start: Start) -> Start:
         """Return where a segment continues, after all files that a crash left."""

@@ -570,7 +570,7 @@ def _formats(values: Sequence[Any], options: TableOptions, *, is_named: bool) ->
     formats = [None, *_that_fit(_FORMATS, texts)]
     days_first = [format for format in formats if format and format.startswith("%d/%m")]
     months_first = [format for format in formats if format and format.startswith("%m/%d")]
-    if days_first and months_first:
+    if texts and days_first and months_first:
         hint = f"Say it with --time-format '{days_first[0]}' or --time-format '{months_first[0]}'."
         raise InvalidInput(f"{shown(texts[0])} may have the day or the month first", hint=hint)
     return formats

@@ -255,3 +255,14 @@ def test_a_line_that_only_looks_like_one_of_query_json_is_data(line):
 
 def test_every_key_is_metadata_or_data():
     assert not format_of().undeclared
+
+
+def test_stored_lines_may_be_nested_deeper_than_lines_from_outside():
+    line = b'{"reftime": "2026-11-20T06:00:00Z", "x": [[[[1]]]]}'
+    assert format_of(max_depth=3).parse_lines([line], 1).payloads == []
+    assert format_of(max_depth=3).parse_lines([line], 1, stored=True).payloads == [line]
+
+
+def test_a_line_may_begin_with_any_number_of_byte_order_marks():
+    line = b'{"reftime": "2026-11-20T06:00:00Z"}'
+    assert format_of().parse_lines([b"\xef\xbb\xbf" * 5000 + line], 1).payloads == [line]

@@ -42,7 +42,7 @@ class Dripping(io.BytesIO):
         (b"a\nb", [b"a", b"b"]),
         (b"a\r\nb\r\n", [b"a", b"b"]),
         (b"a\r\nb\r", [b"a", b"b"]),
-        (b"a\r\r\nb", [b"a\r", b"b"]),
+        (b"a\r\r\nb", [b"a", b"b"]),  # else each scan would take another one away
         (b"a\rb\n", [b"a\rb"]),
         (b"\n\na\n\n", [b"", b"", b"a", b""]),
         (b"a\x0b\x0c\x85b\n", [b"a\x0b\x0c\x85b"]),

@@ -16,6 +16,7 @@ from ondisk import DatasetConfig
 from ondisk.datum import from_microseconds
 from ondisk.errors import InvalidInput
 from ondisk.formats import find, recognised
+from ondisk.formats.hdf5 import opened
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 ORIGIN = {"reftime": T, "origin": "ODIMH5,16144,IY46,itspc"}
@@ -93,7 +94,7 @@ def test_images_by_product(content, expected):
 @pytest.mark.check
 def test_a_section_has_the_area_between_its_ends():
     found = said(image("XSEC", object="XSEC", where=ENDS))
-    assert found["area"] == "GRIB:latfirst=44250000,latlast=44500000,lonfirst=11500000,lonlast=12500000,type=0"
+    assert found["area"] == "GRIB:latfirst=44500000,latlast=44250000,lonfirst=11500000,lonlast=12500000,type=0"
     assert found["product"] == "ODIMH5,XSEC,XSEC"
 
 
@@ -154,3 +155,12 @@ def test_hard_links_that_multiply_are_not_followed_without_end():
     (refused,) = next(format_of().parse(io.BytesIO(stream.getvalue()), 10)).refused
     assert refused[1] == "its groups lead to more than 5000 members"
     assert time.process_time() - begin < 20  # hours without a limit
+
+
+def test_a_heap_whose_objects_do_not_fill_it_is_refused():
+    """HDF5 would look for the next object for ever."""
+    content = bytearray(odim("PVOL", {"how": {"task": "a text"}}))
+    at = content.find(b"GCOL") + 16 + 8  # the size of the first object
+    content[at + 1] = 0x80  # beyond the end
+    with pytest.raises(InvalidInput, match="the global heap at byte"), opened(bytes(content)):
+        pass

@@ -673,3 +673,34 @@ def test_data_are_read_from_the_name_to_which_their_file_was_copied_whatever_is_
         report = dataset.fix()
         assert not any(each.failed for each in report if isinstance(each, Done))
         assert [each.metadata["n"] for each in dataset.query(with_data=False)] == [20]
+
+
+def test_a_block_of_lz4_without_data_ends_no_fix(create):
+    dataset = create(format="seg")
+    dataset.append([Datum(START + timedelta(days=day), {}, {"n": day}) for day in range(3)])
+    path = dataset.path
+    dataset.close()
+    file = path / f"{START + timedelta(1):%Y/%m-%d}.seg"
+    content = file.read_bytes()  # header, head of the LZ4 frame, blocks
+    file.write_bytes(content[:19] + (0x80000000).to_bytes(4, "little") + content[19:])
+    lose_index(path)
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        assert [datum.data["n"] for datum in dataset.query()] == [0, 1, 2]
+
+
+def test_an_append_leaves_entries_of_files_that_an_older_index_does_not_know(create, tmp_path):
+    dataset = create(format="blob", fields={"n": "integer"})
+    dataset.append([Datum(START, {"n": 0}, b"0")])
+    path = dataset.path
+    dataset.close()
+    shutil.copytree(path, tmp_path / "older")
+    with ondisk.open(path) as dataset:
+        dataset.append([Datum(START, {"n": n}, b"%d" % n) for n in (1, 2)])
+    for name in ("index.sqlite", ".tide"):
+        shutil.copy(tmp_path / "older" / name, path / name)
+    (path / SENTINEL).touch()
+    with ondisk.open(path) as dataset:
+        dataset.append([Datum(START, {"n": 3}, b"3")])
+        dataset.fix()
+        assert sorted(datum.metadata["n"] for datum in dataset.query()) == [0, 1, 2, 3]

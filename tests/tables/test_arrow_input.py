@@ -313,7 +313,9 @@ def test_any_table_comes_back(format, data, tmp_path_factory):
 def test_times_of_int96_are_those_of_the_file(create, tmp_path):
     moments = [datetime(1, 1, 1), datetime(2026, 11, 20, 6), datetime(9999, 12, 31, 23, 59, 59, 999999)]
     column = times(*moments, kind=pa.timestamp("us"))
-    pq.write_table(pa.table({"reftime": column, "t": column}), tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
+    pq.write_table(
+        pa.table({"reftime": column, "t": column}), tmp_path / "t.parquet", use_deprecated_int96_timestamps=True
+    )
     dataset = create(format="jsonl", step="yearly")
     assert dataset.append_file(tmp_path / "t.parquet", tz="UTC").imported == 3
     assert [datum.reftime.replace(tzinfo=None) for datum in dataset.query()] == moments

@@ -518,6 +518,7 @@ def test_a_year_of_hours_in_a_zone_lacks_only_what_nobody_can_know(create):
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff"), min_size=1, max_size=8)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
+TEXTS = TEXTS.filter(str.strip)  # blanks alone are no value
 REALS = st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.none() | st.integers(-(2**63), 2**63 - 1) | REALS | TEXTS.filter(lambda text: not looks_like_a_number(text))
 DIALECTS = st.sampled_from([("\r\n", csv.QUOTE_MINIMAL), ("\n", csv.QUOTE_ALL), ("\r\n", csv.QUOTE_NONNUMERIC)])

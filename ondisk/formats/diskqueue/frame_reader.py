@@ -296,7 +296,7 @@ class FrameReader:
             for block in self._iterator:
                 if not self._is_over or block.offset == self.offset:
                     self._starts[block.offset] = block.position
-                if not self._is_over and self._kept is not None:
+                if not self._is_over and self._kept is not None and block.data:  # else two begin at one offset
                     self._kept.append(Block(block.offset, block.position, block.stored_size))
                 if block.data:
                     yield block.data

@@ -33,8 +33,18 @@ _INSTANT, _OVER_TIME, _ANALYSIS = range(8), range(8, 15), 0  # templates; type o
 _ENSEMBLES = range(3, 6)  # types of data: control, perturbed, both
 _TIGGE = (4, 5)  # production status
 _ECMWF = 98
-_MARS_CLASSES = {1: "od", 2: "rd", 3: "er", 4: "cs", 5: "e4", 6: "dm", 7: "pv", 8: "el", 9: "to", 10: "co", 11: "en",
-                 12: "ti", 13: "et", 14: "e2"}  # fmt: skip
+_MARS_CLASSES = {
+    **dict(enumerate((
+        "od", "rd", "er", "cs", "e4", "dm", "pv", "el", "to", "co", "en", "ti", "me", "ei", "sr", "dt", "la", "yt",
+        "mc", "pe", "em", "e2", "ea", "ep", "rm", "nr", "s2", "j5", "ur", "et", "c3", "yp", "l5", "lw", "ce",
+    ), 1)),
+    **dict(enumerate((
+        "te", "at", "be", "hr", "dk", "fi", "fr", "de", "gr", "hu", "is", "ie", "it", "nl", "no", "pt", "si", "es",
+        "se", "ch", "tr", "uk", "ms",
+    ), 99)),
+    199: "ma",
+}  # fmt: skip
+"""The classes of ECMWF's archive, as the table `mars/class.table` of ecCodes names them."""
 
 _METEOSAT, _SEVIRI = 333, 207  # series of satellites, instrument
 _SATELLITES = {55: "MSG1", 56: "MSG2", 57: "MSG3", 70: "MSG4"}

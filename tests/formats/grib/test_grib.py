@@ -218,6 +218,8 @@ def test_items_of_edition_2(product, item, expected):
         ({"kind": 4, "product": product2(1, rest=bytes([3, 7, 20]))}, "proddef", "GRIB:pf=7,tf=20,tod=4,ty=3"),
         ({"kind": 4, "status": 4}, "proddef", "GRIB:mc=ti,mt=0,tod=4"),
         ({"kind": 4, "local": b"\0\1\0\1\0\11" + bytes(10)}, "proddef", "GRIB:mc=od,mt=9,tod=4"),
+        ({"kind": 4, "local": b"\0\1\0\27\0\11" + bytes(10)}, "proddef", "GRIB:mc=ea,mt=9,tod=4"),
+        ({"kind": 4, "local": b"\0\1\0\143\0\11" + bytes(10)}, "proddef", "GRIB:mc=te,mt=9,tod=4"),
         ({"kind": 0, "product": product2(8, step=6, rest=interval())}, "timerange", "Timedef,0s,1,6h"),
         ({"grid": grid2(50)}, "area", "GRIB:tn=50"),
         ({"grid": grid2(40, points=(0xFFFFFFFF, 73))}, "area", "GRIB:latfirst=46000000,lonfirst=6000000,tn=40"),
