@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import tempfile
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,7 @@ from ondisk.index.connection import connect_to_read
 from ondisk.matcher import Everything
 from ondisk.replication import Replica
 from ondisk.spark import plan as planning
+from ondisk.spark import source
 from ondisk.spark.columns import columns_of, schema_of
 from ondisk.spark.plan import Limits, index_state
 from ondisk.spark.read import later, opened, read
@@ -425,3 +427,39 @@ def test_archives_are_planned_with_the_rest(create):
     got = rows(planned(dataset), dataset.config)
     assert same(got, expected(dataset))
     assert len(got) == 72
+
+
+def test_conditions_on_several_datasets_mean_the_columns_of_their_table(create, tmp_path):
+    """A field `f_size` beside a field `size` gives both other names than they have alone."""
+    for name, field in (("a", "size"), ("b", "f_size")):
+        with create(name, format="jsonl", fields={field: "integer"}) as dataset:
+            dataset.append([Datum(T, {field: size}, {}) for size in (5, 6)])
+    options = {"path": f"{tmp_path}/[ab]"}
+    columns = source.schema(options)
+
+    def read(*where):
+        reader = source.BatchReader({**options, "connector": json.dumps({"where": where})}, columns)
+        found = [batch for joined in reader.partitions() for batch in reader.read(joined)]
+        return [row[name] for batch in found for row in batch.to_pylist() for name in ("f_size", "f_f_size")]
+
+    assert read({"Compare": ["f_size", "=", 5]}) == [5, None]
+    assert read({"Compare": ["f_f_size", "=", 5]}) == [None, 5]
+    assert read({"IsMissing": ["f_size"]}) == [None, 5, None, 6]
+
+
+def test_an_earlier_state_that_was_copied_over_the_files_is_another(create, tmp_path):
+    dataset = create(**BASE, format="jsonl")
+    dataset.append([datum(0, 1)])
+    dataset.close()
+    shutil.copytree(dataset.path, tmp_path / "older")
+    with ondisk.open(dataset.path) as dataset:
+        dataset.append([datum(hour, 2) for hour in range(3)])
+        partitions = planned(dataset)
+    for log in dataset.path.glob("index.sqlite-*"):
+        log.unlink()
+    for name in ("index.sqlite", ".tide", "2026/11-20.jsonl"):
+        (dataset.path / name).write_bytes((tmp_path / "older" / name).read_bytes())  # the inodes stay
+    with ondisk.open(dataset.path) as dataset:
+        dataset.append([datum(hour, 3) for hour in range(3)])
+        with pytest.raises(StateError, match="an earlier state was put back"):
+            rows(partitions, dataset.config)
