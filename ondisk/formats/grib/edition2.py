@@ -44,7 +44,7 @@ _MARS_CLASSES = {
     ), 99)),
     199: "ma",
 }  # fmt: skip
-"""The classes of ECMWF's archive, as the table `mars/class.table` of ecCodes names them."""
+"""The classes of MARS, as the table `mars/class.table` of ecCodes names them."""
 
 _METEOSAT, _SEVIRI = 333, 207  # series of satellites, instrument
 _SATELLITES = {55: "MSG1", 56: "MSG2", 57: "MSG3", 70: "MSG4"}
