@@ -289,6 +289,9 @@ class DatasetMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.model.laid)))
         if self._has_twin(name):
             return
+        deleted = {inner_of(each) for each, state in self.model.states().items() if state is State.DELETED}
+        if inner_of(name) in deleted:  # it stays while it may have what is missing
+            return
         if self.config.format == "blob":
             shutil.rmtree(self.path / name)
         else:
