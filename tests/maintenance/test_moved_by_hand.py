@@ -120,7 +120,7 @@ def moved(dataset, way):
     return source / name, target / name
 
 
-@pytest.mark.parametrize("verb", [fix, repack, maintain])
+@pytest.mark.parametrize("verb", [repack, fix, maintain])
 def test_a_place_from_which_all_was_moved_may_go(dataset, verb):
     path, name = dataset.path, name_of(dataset)
     (path / ".archive/2026/2026").mkdir(parents=True)
