@@ -332,6 +332,18 @@ def test_a_newer_key_continues_a_segment_of_an_older_one_that_is_lost_or_wrong(o
 # Rotation
 
 
+def test_a_segment_whose_file_has_a_second_name_gets_a_new_iv(make, tmp_path):
+    """The other name may be that of another dataset, which would go on with the same keystream."""
+    with make(CTR_PLAIN) as dataset:
+        dataset.append([numbered(1)])
+        (name,) = {each.location.segment for each in dataset.query()}
+        before = (dataset.path / name).read_bytes()[12:28]
+        os.link(dataset.path / name, tmp_path / "other")
+        dataset.append([numbered(2)])
+        assert (dataset.path / name).read_bytes()[12:28] != before
+        assert len([*dataset.query()]) == 2
+
+
 def test_a_repack_encrypts_with_the_newest_key(make):
     with make(GCM) as dataset:
         dataset.append(numbered(n) for n in range(20))

@@ -697,6 +697,8 @@ def test_an_append_leaves_entries_of_files_that_an_older_index_does_not_know(cre
     shutil.copytree(path, tmp_path / "older")
     with ondisk.open(path) as dataset:
         dataset.append([Datum(START, {"n": n}, b"%d" % n) for n in (1, 2)])
+    for log in path.glob("index.sqlite-*"):
+        log.unlink()
     for name in ("index.sqlite", ".tide"):
         shutil.copy(tmp_path / "older" / name, path / name)
     (path / SENTINEL).touch()
