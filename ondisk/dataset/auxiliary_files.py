@@ -8,7 +8,7 @@ import re
 import stat
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ondisk.config import DatasetConfig, Source
 from ondisk.datum import METADATA
@@ -32,6 +32,8 @@ from ondisk.step import ARCHIVE
 
 if TYPE_CHECKING:
     from ondisk.matcher import Expression
+
+Identity: TypeAlias = tuple[tuple[int, int], tuple[int, int]] | None
 
 SENTINEL = "needs-check-do-not-pack"
 CONFIG = "dataset.toml"
@@ -57,6 +59,15 @@ def open_directory(path: str | os.PathLike[str]) -> Directory:
         return Directory.open(path)
     except (FileNotFoundError, NotADirectoryError):
         raise no_dataset(path) from None
+
+
+def identity_at(path: str | os.PathLike[str]) -> Identity:
+    """Return what changes if another folder gets a path, or its configuration changes; None if there is no dataset."""
+    try:
+        folder, config = Path(path).stat(), Path(path, CONFIG).stat()
+    except OSError:
+        return None
+    return (folder.st_dev, folder.st_ino), (config.st_ino, config.st_mtime_ns)
 
 
 def untrusted(path: str | os.PathLike[str]) -> NeedsCheck:

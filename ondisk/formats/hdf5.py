@@ -16,9 +16,9 @@ from typing import Any
 from ondisk.errors import ConfigError, InvalidInput, LimitExceeded, shown
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
-_HEAP = re.compile(rb"GCOL\x01\x00{3}(.{8})", re.DOTALL)  # its size, and then its objects
-_OBJECT = 16  # bytes of the head of one
 """How such a file begins."""
+_HEAP = re.compile(rb"GCOL\x01\x00{3}(.{8})", re.DOTALL)  # a global heap: its size, and then its objects
+_HEAD = 16  # bytes before each object
 
 _MOST_VALUES = 1024 * 1024  # of a dataset
 _MOST_NAMES = 10_000  # in a group
@@ -147,13 +147,15 @@ def opened(content: bytes) -> Iterator[Group]:
 
 
 def _check_heaps(content: bytes) -> None:
-    """Raise InvalidInput if objects of a global heap do not fill it: HDF5 would look for the next one for ever."""
+    """Raise InvalidInput if the objects of a global heap do not fill it: HDF5 would look for the next one for ever."""
     for found in _HEAP.finditer(content):
         place, end = found.end(), found.start() + int.from_bytes(found[1], "little")
-        while place + _OBJECT <= end <= len(content):
-            size = int.from_bytes(content[place + 8 : place + _OBJECT], "little")
-            is_free = content[place : place + 2] == b"\0\0"  # what is left, with its head
-            place += size if is_free and place + size == end else end if is_free else _OBJECT + -(-size // 8) * 8
+        while place + _HEAD <= end <= len(content):
+            number, size = content[place : place + 2], int.from_bytes(content[place + 8 : place + _HEAD], "little")
+            if number == b"\0\0":  # the free rest; its size contains the head
+                place = end if place + size == end else end + 1
+            else:
+                place += _HEAD + -(-size // 8) * 8
         if place > end:
             raise InvalidInput(f"the global heap at byte {found.start()} is damaged")
 

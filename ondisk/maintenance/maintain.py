@@ -38,7 +38,7 @@ class Maintained:
         pending: what another program still has to read, as `info` reports it; None if there is none.
         rebuilt: its index was lost, and segments were read again. Data are back that were deleted, but not yet removed
             by a repack.
-        kept: what was moved to quarantine, names of files, or of pieces of files; of a lost index all that is there.
+        kept: names of what was moved to quarantine: files, or pieces of files. After a lost index, all names there.
         error: the first error that maintenance ended with, or that left a segment unchanged.
         duration: seconds.
         ended: seconds since 1970.

@@ -5,17 +5,15 @@ A source is a dataset that others may write to and maintain meanwhile. Each answ
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.auxiliary_files import CONFIG, untrusted
+from ondisk.dataset.auxiliary_files import identity_at, untrusted
 from ondisk.dataset.dataset import Dataset
 from ondisk.errors import InvalidInput, OndiskError, StateError, command, shown
 from ondisk.filesystem import Closing
@@ -220,19 +218,13 @@ class PathSource(DatasetSource):
         self._open()
 
     def _open(self) -> None:
-        self._identity = self._found()
+        self._identity = identity_at(self.path)
         self._dataset = Dataset.open(self.path, read_only=True)
         super().__init__(self._dataset._access)
 
-    def _found(self) -> Sequence[tuple[int, int, int]]:
-        found = (Path(self.path, name).stat() for name in ("", CONFIG))
-        with contextlib.suppress(OSError):  # opening it says what is wrong
-            return [(each.st_dev, each.st_ino, each.st_mtime_ns if index else 0) for index, each in enumerate(found)]
-        return []
-
     def _renew(self) -> None:
         """Open what is at the path now, if that is another folder, or has another configuration."""
-        if self._found() != self._identity:
+        if identity_at(self.path) != self._identity:
             self._dataset.close()
             self._open()
 

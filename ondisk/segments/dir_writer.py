@@ -102,7 +102,7 @@ class DirWriter:
             entries = MetadataFile.of(folder)
         number = max(known.length, self._free_number(name), *(number + 1 for number in entries or ()))
         has_unknown = end is None or number > known.length
-        # Behind all entries there are: those that a lost index knew stay.
+        # Size 0: the next entry goes behind all that there are. A lost index may have known them.
         return Start(Laid(b"", End(0, number)), is_touched=is_touched, has_unknown=has_unknown, checksum=stats)
 
     def restart(self, name: str, start: Start) -> Start:

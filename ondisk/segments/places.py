@@ -117,7 +117,7 @@ def place(directory: Directory, name: str) -> Place:
         why = "its folder is not there: is a disk not mounted?"
     elif stat.S_ISLNK(found.st_mode):
         why = "a symbolic link is in its place, which is not followed: mount its disk there instead (mount --bind)"
-    # Of a place without data nothing can be away: somebody has made a folder of its name anew, and filled it.
+    # If the place has no data, nothing is away: somebody has put files into a new folder of its name.
     elif outer is not None and inner is None and (outer.count or not has_files(directory, name.removesuffix("/"))):
         why = "its folder is empty, or is another one: is a disk not mounted?"
     elif outer is not None and inner is not None and inner.id != outer.id:

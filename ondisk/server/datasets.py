@@ -7,19 +7,16 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
-from ondisk.dataset.auxiliary_files import CONFIG
+from ondisk.dataset.auxiliary_files import Identity, identity_at
 from ondisk.dataset.dataset import Dataset
 from ondisk.errors import InvalidInput, OndiskError, shown
-
-_Identity: TypeAlias = tuple[tuple[int, int], tuple[int, int]] | None
 
 
 class _Opened:
     """An open dataset, and how many answers use it."""
 
-    def __init__(self, dataset: Dataset, identity: _Identity) -> None:
+    def __init__(self, dataset: Dataset, identity: Identity) -> None:
         self.dataset = dataset
         self.identity = identity
         self.users = 0
@@ -51,7 +48,7 @@ class Served:
 
     def _take(self) -> _Opened:
         with self._lock:
-            identity = self._identity()
+            identity = identity_at(self.path)
             if self._opened is None or self._opened.identity != identity:
                 new = _Opened(Dataset.open(self.path, read_only=True), identity)
                 old, self._opened = self._opened, new
@@ -59,13 +56,6 @@ class Served:
                     old.dataset.close()
             self._opened.users += 1
             return self._opened
-
-    def _identity(self) -> _Identity:
-        try:
-            folder, config = Path(self.path).stat(), Path(self.path, CONFIG).stat()
-        except OSError:
-            return None
-        return (folder.st_dev, folder.st_ino), (config.st_ino, config.st_mtime_ns)
 
     def close(self) -> None:
         with self._lock:

@@ -70,7 +70,9 @@ class Pushed:
             True,
         )
 
-    def tree(self, match: Expression, config: DatasetConfig, several: DatasetConfig | None, path: str) -> Expression:
+    def tree(
+        self, match: Expression, config: DatasetConfig, several: DatasetConfig | None = None, path: str | None = None
+    ) -> Expression:
         """Return a match expression and the pushed conditions as one tree, for a dataset.
 
         Args:

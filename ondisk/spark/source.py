@@ -202,7 +202,7 @@ def _value_of_key(key: str, text: str) -> Any:
 def _deleted(options: Mapping[str, str], pushed: Pushed) -> StructType:
     """Delete what DELETE FROM names. Each question closes its index, so no other SQLite library has one open here."""
     with Dataset.open(options["path"]) as dataset:
-        dataset.delete(pushed.tree(Everything(), dataset.config, None, ""))
+        dataset.delete(pushed.tree(Everything(), dataset.config))
     return StructType().add("deleted", LongType())
 
 

@@ -166,7 +166,7 @@ class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
         # Parsed once: `now` is the same in all tasks and in the commit.
         self._replaced: Expression | None = None
         if pushed.is_present:  # of a table in a catalog
-            self._replaced = pushed.tree(Everything(), self._config, None, "")
+            self._replaced = pushed.tree(Everything(), self._config)
         elif match is not None:
             self._replaced = expression(match, self._config, self._path)
         if self._replaced is not None:

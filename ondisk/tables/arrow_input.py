@@ -118,16 +118,22 @@ def of_file(file: Any) -> pa.RecordBatchReader:
 def _parquet(file: Any) -> pa.RecordBatchReader:
     import pyarrow.parquet as pq  # here, as it takes as long as all of pyarrow
 
-    limits: dict[str, Any] = {"thrift_string_size_limit": _TEXTS, "thrift_container_size_limit": _PARTS}
-    limits["coerce_int96_timestamp_unit"] = "us"  # in nanoseconds, times outside of 1677 to 2262 would be others
-    found = pq.ParquetFile(file, pre_buffer=False, **limits)
+    opened = partial(
+        pq.ParquetFile,
+        file,
+        pre_buffer=False,
+        thrift_string_size_limit=_TEXTS,
+        thrift_container_size_limit=_PARTS,
+        coerce_int96_timestamp_unit="us",  # in nanoseconds, times outside of 1677 to 2262 would be others
+    )
+    found = opened()
     largest = _checked(found.metadata)
     weight = 1 + sum(row_bytes for row_bytes, _ in largest.values())
     count = int(max(1, min(_TOGETHER, _DECODED // weight)))
     shared = [path for path, (_, most) in largest.items() if most * count > _SHARED]
     if shared:  # rows may share texts: read these only once
         file.seek(0)
-        found = pq.ParquetFile(file, pre_buffer=False, read_dictionary=shared, **limits)
+        found = opened(read_dictionary=shared)
     return pa.RecordBatchReader.from_batches(found.schema_arrow, found.iter_batches(batch_size=count))
 
 

@@ -35,7 +35,8 @@ def main(verb: str, path: str, staged: str) -> None:
     names: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_listen, args=(names,), daemon=True).start()
     sink, sys.stdout = sys.stdout.buffer, sys.stderr
-    for answer in answers(verb, path, staged, names.get(), iter(names.get, None)):
+    option = names.get()  # the first line
+    for answer in answers(verb, path, staged, option, iter(names.get, None)):
         sink.write(json.dumps(answer).encode() + b"\n")
         sink.flush()
 

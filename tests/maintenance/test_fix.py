@@ -706,3 +706,4 @@ def test_an_append_leaves_entries_of_files_that_an_older_index_does_not_know(cre
         dataset.append([Datum(START, {"n": 3}, b"3")])
         dataset.fix()
         assert sorted(datum.metadata["n"] for datum in dataset.query()) == [0, 1, 2, 3]
+        assert [each for each in dataset.check(accurate=True).findings if each.state != State.DIRTY] == []

@@ -228,7 +228,7 @@ class Server:
             try:
                 async with asyncio.timeout(limits.stalled):
                     waiting = _Waiting(head + await reader.readexactly(header.size))
-                await pipeline.put(waiting)  # before it is executed: who waits here and goes away leaves nothing behind
+                await pipeline.put(waiting)  # first: if the connection ends while this waits, nothing is executed
             except BaseException:
                 self._packets.give_back(size)
                 raise
