@@ -241,7 +241,6 @@ def test_who_takes_no_replies_is_closed_and_others_are_served(path):
         until(lambda: not running.server._packets._taken)
 
 
-@pytest.mark.check
 def test_who_goes_away_with_a_full_pipeline_leaves_nothing_behind(path):
     with Running(path, ServerLimits(pipelined=2)) as running:
         running.run(lambda reader, writer: _asked(reader, writer, write(A, bytes(1024 * 1024))))
@@ -264,6 +263,7 @@ async def _asked(reader, writer, packet):
     return await receive(reader)
 
 
+@pytest.mark.check
 def test_several_that_take_no_replies_do_not_keep_others_waiting(path):
     with Running(path, ServerLimits(stalled=60, unsent=1_000_000, crowded=0.2)) as running:
         assert status(running.backend.process(write(A, bytes(8_000_000)))) == 0
