@@ -82,8 +82,8 @@ _LONGEST, _MOST_KEYS, _MOST_BITS = 80, 20, 128
 _repr = _Repr()
 
 
-class ArchiveOffline(UserWarning):
-    """An answer lacks data, because a folder of the archive is offline."""
+class DataOffline(UserWarning):
+    """An answer lacks data, because the folder that has them is offline."""
 
 
 class DataSkipped(UserWarning):

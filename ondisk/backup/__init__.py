@@ -1,4 +1,4 @@
-"""Backups: states of a dataset and of its archives, kept in a folder that is no dataset, and restored from there.
+"""Backups: states of a dataset, kept in a folder that is no dataset, and restored from there.
 
     backup.json                              the UUID and the path of the dataset
     .lock                                    the lock of a run
@@ -14,10 +14,10 @@
       PART/segments.jsonl                      a line for each segment: which file is its copy
     points/.new/                             a point that is being made
 
-PART is `dataset`, or `archive/NAME` for an archive. No file is changed after it has got its name, and a point appears
-with one rename, after everything that it needs was synced. So a run that is killed leaves the points before it whole.
-What a segment has in common with the last point is not copied again: the same generation, size and checksum are the
-same file.
+PART is `dataset`; old points may have more, see `ondisk.backup.point.Part`. No file is changed after it has got its
+name, and a point appears with one rename, after everything that it needs was synced. So a run that is killed leaves the
+points before it whole. What a segment has in common with the last point is not copied again: the same generation, size
+and checksum are the same file.
 """
 
 from ondisk.backup.copy import Backup, backup

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import ondisk
 from ondisk.cli.streams import complain, printable, shows_progress
 from ondisk.errors import (
-    ArchiveOffline,
     AuthenticationFailed,
+    DataOffline,
     KeyMissing,
     OndiskError,
     SegmentMissing,
@@ -98,10 +98,10 @@ def _warn_of_lost_index(path: str, dataset: ondisk.Dataset, doubts: list[str]) -
 def _warnings_of_archives(*, complete: bool) -> Iterator[None]:
     """At the end of the block, print the warnings of archives that cannot answer."""
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("error" if complete else "always", ArchiveOffline)
+        warnings.simplefilter("error" if complete else "always", DataOffline)
         try:
             yield
-        except ArchiveOffline as error:
+        except DataOffline as error:
             raise SegmentMissing(str(error), hint="Mount its disk, then run `ondisk archive --online`.") from None
         finally:
             for message in dict.fromkeys(str(each.message) for each in caught):

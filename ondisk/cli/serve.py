@@ -16,7 +16,7 @@ from urllib.parse import quote
 from ondisk.cli.arguments import add_keys, check_options, path, positive
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.streams import Output, complain
-from ondisk.errors import EXIT_DONE, ArchiveOffline, InvalidInput, StateError, StorageError
+from ondisk.errors import EXIT_DONE, DataOffline, InvalidInput, StateError, StorageError
 
 _BIND = ("127.0.0.1", 8787)
 
@@ -71,7 +71,7 @@ def _serve_http(arguments: argparse.Namespace, output: Output) -> None:
         output.show([{"datasets": urls, "host": host, "port": server.port}], lines)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ArchiveOffline)  # each answer says it to its client
+        warnings.simplefilter("ignore", DataOffline)  # each answer says it to its client
         serve(arguments.dataset, listener, started, token=token, tls=tls)
 
 

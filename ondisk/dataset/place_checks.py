@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.auxiliary_files import SENTINEL
-from ondisk.errors import ArchiveOffline, NeedsCheck, SegmentMissing, command
+from ondisk.errors import DataOffline, NeedsCheck, SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.index import INDEX, Snapshot, segment_rows
 from ondisk.segments.places import Place, check_readable, has_files, home, named, outside, place
@@ -135,7 +135,7 @@ def _left_out(snapshot: Snapshot, needed: Iterable[Place], *, complete: bool) ->
             raise missing(snapshot.index.directory, found)
         left_out.append(found.name)
         path = snapshot.index.directory.path
-        warnings.warn(f"{path}: {found.name} is offline; its data were left out", ArchiveOffline, stacklevel=4)
+        warnings.warn(f"{path}: {found.name} is offline; its data were left out", DataOffline, stacklevel=4)
     return left_out
 
 

@@ -84,7 +84,7 @@ class Queryable(Closing, ABC):
         Raises:
             MatchError: `match` or `sort` is not valid, or names an unknown field.
             SegmentMissing: before the first datum, if a folder of the archive with matching data is away. Of one that
-                is offline, an `ArchiveOffline` warning says that its data are left out.
+                is offline, a `DataOffline` warning says that its data are left out.
             SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says. Raised
                 while iterating, after the data that precede the damage.
         """

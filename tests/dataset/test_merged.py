@@ -25,7 +25,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.dataset import merged as merged_module
 from ondisk.errors import (
-    ArchiveOffline,
+    DataOffline,
     DatasetNotFound,
     InvalidInput,
     LimitExceeded,
@@ -261,7 +261,7 @@ def test_an_offline_archive_is_warned_of_and_its_dataset_is_not_excluded(three, 
         dataset.set_offline("tape")
     shutil.move(f"{three[1]}/.archive/tape", tmp_path / "tape")
     with ondisk.merged(three) as merged:
-        with pytest.warns(ArchiveOffline, match="2025: .archive/tape/ is offline; its data were left out"):
+        with pytest.warns(DataOffline, match="2025: .archive/tape/ is offline; its data were left out"):
             assert len([*merged.query("reftime: <2026-11-22")]) == 12
         assert len([*merged.query("reftime: =2026-11-20")]) == 12
         assert merged.doubts() == [f"{three[1]}: .archive/tape/ is offline; its data were left out"]

@@ -32,7 +32,7 @@ from ondisk.dataset.auxiliary_files import CONFIG, SENTINEL
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.summaries import Summary
 from ondisk.datum import Datum, from_microseconds, microseconds
-from ondisk.errors import ArchiveOffline, DatumNotFound, DuplicateDatum, NeedsCheck, SegmentMissing
+from ondisk.errors import DataOffline, DatumNotFound, DuplicateDatum, NeedsCheck, SegmentMissing
 from ondisk.formats import find
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index import INDEX
@@ -375,7 +375,7 @@ class DatasetMachine(RuleBasedStateMachine):
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             found = list(self.dataset.query())
-        assert [each.category for each in warned] == [ArchiveOffline]
+        assert [each.category for each in warned] == [DataOffline]
         _check_data(found, [row for row in self.model.query() if row.place != place], self.model.config)
         assert self.dataset.summary(values=None) == whole
         if is_away:

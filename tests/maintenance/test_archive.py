@@ -20,7 +20,7 @@ from ondisk.dataset import place_checks
 from ondisk.dataset.query import Query
 from ondisk.errors import (
     AlreadyExists,
-    ArchiveOffline,
+    DataOffline,
     DurabilityLost,
     IntegrityError,
     InvalidInput,
@@ -929,7 +929,7 @@ def test_who_needs_all_data_waits_for_what_an_index_has_lost_while_it_was_away(m
             with pytest.raises(NeedsCheck, match=r"the 16 data in \.archive/tape/ are not in the index") as caught:
                 act()
             assert caught.value.hint.endswith("--yes` then reads its data.")
-        with ondisk.merged([again.path]) as merged, pytest.raises(ArchiveOffline if offline else SegmentMissing):
+        with ondisk.merged([again.path]) as merged, pytest.raises(DataOffline if offline else SegmentMissing):
             [*merged.query("reftime: =2026-11-20")]
         with suppress(FileNotFoundError):
             (again.path / ".archive/tape").rmdir()
@@ -965,7 +965,7 @@ def test_an_archive_that_is_offline_is_left_out_with_a_warning_and_returns(make)
     aside = gone(dataset, "tape")
     dataset.set_offline("tape")
     (dataset.path / ".archive/tape").rmdir()
-    with pytest.warns(ArchiveOffline, match="tape/ is offline"):
+    with pytest.warns(DataOffline, match="tape/ is offline"):
         assert content(dataset) == before[16:]
     assert dataset.summary() == whole
     assert dataset.check(accurate=True).is_clean
@@ -979,7 +979,7 @@ def test_an_archive_that_is_offline_is_left_out_with_a_warning_and_returns(make)
         dataset.set_online("tape")
     (dataset.path / ".archive/tape").rmdir()
     aside.rename(dataset.path / ".archive/tape")
-    with pytest.warns(ArchiveOffline):
+    with pytest.warns(DataOffline):
         assert content(dataset) == before[16:]  # not before somebody says so
     dataset.set_online("tape")
     assert content(dataset) == [before[0], *before[2:]]

@@ -19,7 +19,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.dataset.access import Access
 from ondisk.dataset.unreadable_data import Skipped
-from ondisk.errors import ArchiveOffline, NotFound, SegmentMissing, StateError, StorageError
+from ondisk.errors import DataOffline, NotFound, SegmentMissing, StateError, StorageError
 from ondisk.filesystem import Directory, files
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance import archive as archive_module
@@ -1057,7 +1057,7 @@ def test_the_folder_of_a_place_that_is_offline_is_not_read_under_another_name(th
         dataset.set_offline("2024")
     rename(three, _2024="tape")
     assert maintain(three).lost == 0
-    with ondisk.open(three) as dataset, pytest.warns(ArchiveOffline) as warned:
+    with ondisk.open(three) as dataset, pytest.warns(DataOffline) as warned:
         numbers(dataset)
     assert [each.message.args[0].endswith("2024/ is offline; its data were left out") for each in warned] == [True]
     with ondisk.open(three) as dataset:
@@ -1141,7 +1141,7 @@ def test_a_copy_of_a_place_that_is_offline_is_no_place(three, tmp_path):
     fix(three)
     with ondisk.open(three) as dataset:
         dataset.set_offline("2024")
-        with pytest.warns(ArchiveOffline) as warned:
+        with pytest.warns(DataOffline) as warned:
             numbers(dataset)
         assert len(warned) == 1
         assert dataset.check().is_clean

@@ -20,7 +20,7 @@ from worlds import sql
 
 import ondisk
 from ondisk.datum import Datum
-from ondisk.errors import AlreadyExists, ArchiveOffline, LockError, NotFound, OndiskError, SegmentMissing, StateError
+from ondisk.errors import AlreadyExists, DataOffline, LockError, NotFound, OndiskError, SegmentMissing, StateError
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.index import INDEX
 from ondisk.index.tide import TIDE
@@ -258,7 +258,7 @@ def test_an_archive_that_is_offline_becomes_an_offline_place_and_is_taken_over_w
     assert place.identity.count == 4
     assert place.identity.end > place.identity.begin
     assert not (path / ".archive/2024.summary").exists()
-    with pytest.warns(ArchiveOffline):
+    with pytest.warns(DataOffline):
         assert unordered(answers(path)) == unordered(EXPECTED["offline"])
     with ondisk.open(path) as dataset:
         key = {"station": "a", "value": 9}
@@ -598,7 +598,7 @@ KILLED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.check
-@pytest.mark.filterwarnings("ignore::ondisk.errors.ArchiveOffline")
+@pytest.mark.filterwarnings("ignore::ondisk.errors.DataOffline")
 @pytest.mark.parametrize("case", KILLED)
 def test_a_killed_migration_leaves_the_old_state_or_the_new_and_the_next_one_finishes(
     tmp_path: Path, case: str

@@ -91,7 +91,7 @@ def test_a_body_names_columns_in_a_list_or_with_their_types(served):
         assert (posted.status_code, posted.content) == (200, got.content)
 
 
-@pytest.mark.filterwarnings("ignore::ondisk.errors.ArchiveOffline")
+@pytest.mark.filterwarnings("ignore::ondisk.errors.DataOffline")
 def test_a_tag_stays_until_an_answer_may_differ(serving, create):
     dataset = create("weather", step="daily", fields={"n": "integer"}, archive_age=1)
     dataset.append(data(3000))

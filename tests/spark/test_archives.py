@@ -14,7 +14,7 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
-from ondisk.errors import ArchiveOffline, InvalidInput, SegmentMissing
+from ondisk.errors import DataOffline, InvalidInput, SegmentMissing
 from ondisk.index.connection import connect_to_read
 from ondisk.spark import stream
 from ondisk.spark.columns import schema_of
@@ -99,7 +99,7 @@ def test_data_that_are_offline_are_left_out_if_the_option_says_so(spark, dataset
     full = asked(dataset)
     take(dataset, "old", "offline")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ArchiveOffline)
+        warnings.simplefilter("ignore", DataOffline)
         available = load(spark, dataset, data="true", columns="reftime,station,data", archives="available")
         assert rows(available) == without(full, "old")
     take(dataset, "last", "missing")
@@ -168,7 +168,7 @@ def test_a_stream_goes_on_if_its_match_leaves_the_data_of_a_folder_out(dataset, 
 def test_a_stream_of_the_archives_that_are_available_passes_the_others(dataset):
     take(dataset, "old", "offline")
     query = Query(dataset, archives="available")
-    with pytest.warns(ArchiveOffline, match=r"\.archive/old/ is offline; its data were left out"):
+    with pytest.warns(DataOffline, match=r"\.archive/old/ is offline; its data were left out"):
         query.drain()
     assert len(query.given) == 2 * DAYS - 4
     take(dataset, "last", "missing")
@@ -191,7 +191,7 @@ def test_what_a_lost_index_does_not_know_is_an_error_also_without_data(spark, da
                 dataset.index_frame(spark, match)
         assert load(spark, dataset, match="reftime: >=2026-11-04").count() == 2 * DAYS - 6
         if state == "offline":
-            with pytest.warns(ArchiveOffline):
+            with pytest.warns(DataOffline):
                 assert dataset.index_frame(spark, archives="available").count() == 2 * DAYS - 4
 
 
