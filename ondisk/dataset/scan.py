@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,7 +25,8 @@ _Row: TypeAlias = tuple[int, int, int, Mapping[str, Any]]
 def scan(path: str, format: str | None, damage: list[Damage]) -> Iterator[Datum]:
     """Yield the data of a file without their content; `location` has the path, and where they are in the file.
 
-    Metadata are all that a datum says of itself, also the numbers that a dataset stores only if they are declared.
+    Metadata are all that a datum says of itself, also the numbers that a dataset stores only if they are declared; but
+    none of what is in compressed blocks.
     `damage` gets the parts of the file that are no data.
 
     Raises ConfigError of an unknown format, InvalidInput of none that is known or a compressed file, NotFound,
@@ -49,12 +51,17 @@ def scan(path: str, format: str | None, damage: list[Damage]) -> Iterator[Datum]
 
 
 def _data(format: Format, file: SegmentFile, damage: list[Damage]) -> Iterator[_Row]:
+    sealer = format.sealer(file, None)
     for found in format.scan(file):
         damage += found.damage
-        # What is in compressed blocks is not at its offset.
-        is_plain = format.undeclared and not (found.blocks or found.foreign)
-        for row in zip(found.offsets, found.sizes, found.reftimes, found.metadata, strict=True):
-            yield (*row[:3], format.describe(file.read(*row[:2]))[1]) if is_plain else row
+        rows = zip(found.offsets, found.sizes, found.reftimes, found.metadata, strict=True)
+        if not format.undeclared or found.blocks or found.foreign:  # what is in blocks is not at its offset
+            yield from rows
+            continue
+        stored = [(offset, file.read(offset, size)) for offset, size in zip(found.offsets, found.sizes, strict=True)]
+        loaded = format.load([sealer.unseal(*each) if sealer else each[1] for each in stored])
+        for row, undeclared in zip(rows, loaded.undeclared or repeat({}), strict=False):
+            yield (*row[:3], {**undeclared, **row[3]})
     if found.missing:
         end, size = found.end.size, file.size()
         damage.append(Damage(end, size - end, format.shortage))

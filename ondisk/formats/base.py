@@ -478,11 +478,11 @@ class Format(ABC):
         """Return the bytes to write after the last datum of a complete segment; a later append overwrites them."""
         return b""
 
-    def sealer(self, file: SegmentFile, name: str, end: End | None = None) -> Sealer | None:
+    def sealer(self, file: SegmentFile, name: str | None, end: End | None = None) -> Sealer | None:
         """Return what encrypts and decrypts the bytes of a segment's file; None if they are not encrypted.
 
         `scan`, `parse` and `resume` decrypt by themselves. All other bytes are decrypted after they were read from the
-        file, and encrypted before they are written. What follows the place of a segment in its name counts.
+        file, and encrypted before they are written. What follows the place of a segment in its name counts, if known.
 
         Raises:
             KeyMissing: its key is not known.

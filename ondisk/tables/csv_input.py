@@ -56,7 +56,19 @@ def parse(
 def records_of(stream: Readable, options: TableOptions, *, in_columns: bool = False) -> Iterator[CsvRecords]:
     stream = stream if options.encoding is None else InUtf8(stream, options.encoding)
     delimiter = " " if options.delimiter == BLANKS else options.delimiter or ","
-    return csv_reader.read(stream, delimiter, in_columns=in_columns, clean=Lines(options))
+    records = csv_reader.read(stream, delimiter, in_columns=in_columns, clean=Lines(options))
+    return records if options.comment is None and options.delimiter != BLANKS else map(_in_one_line, records)
+
+
+def _in_one_line(records: CsvRecords) -> CsvRecords:
+    """Refuse records with cells of several lines: comments and blanks were removed from their lines as from others."""
+    several = {line for line, row in zip(records.lines, records.rows, strict=False) if "\n" in "".join(row)}
+    if not several:
+        return records
+    kept = [place for place, line in enumerate(records.lines) if line not in several]
+    reason = "a cell has several lines, which cannot be read with comments, or blanks as the delimiter"
+    refused = records.refused | dict.fromkeys(several, reason)
+    return CsvRecords([records.rows[place] for place in kept], [records.lines[place] for place in kept], refused)
 
 
 def header_of(records: CsvRecords, options: TableOptions) -> tuple[list[str], CsvRecords]:

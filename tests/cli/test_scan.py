@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime
 
 import pytest
 from formats.grib.build import grib1, grib2
 from formats.hdf5_files import volume
 
 import ondisk
+from ondisk import Dataset, Datum, keys
 from ondisk.cli import main
 from ondisk.dataset.scan import headers
 
@@ -33,7 +35,7 @@ def test_a_scan_prints_what_is_in_a_file_and_where(tmp_path, capsys):
 
 
 @pytest.mark.check
-def test_a_scan_of_files_of_every_kind(tmp_path, capsys):
+def test_a_scan_of_files_of_every_kind(tmp_path, capsys, monkeypatch):
     (tmp_path / "radar.h5").write_bytes(volume())
     (tmp_path / "a.vm2").write_bytes(b"202611200600,101,139,12.4,,,000000000\n")
     code, (radar,), errors = scanned(capsys, tmp_path / "radar.h5")
@@ -44,6 +46,15 @@ def test_a_scan_of_files_of_every_kind(tmp_path, capsys):
     code, found, errors = scanned(capsys, tmp_path / "radar.h5", "--format", "odimh5")
     assert (code, found) == (8, [])
     assert "it cannot be read as HDF5" in errors
+    monkeypatch.setenv("ONDISK_KEYS", f"1 {'ab' * 32}")
+    keys.use(None)
+    for encryption in ("none", "aes-256-gcm"):
+        with Dataset.create(
+            tmp_path / encryption, {"step": "daily", "encryption": encryption, "compression": "none"}
+        ) as dataset:
+            dataset.append([Datum(datetime(2026, 11, 20, tzinfo=UTC), {"host": "a"}, {})])
+        code, (event,), errors = scanned(capsys, tmp_path / encryption / "2026/11-20.seg")
+        assert (code, event["metadata"], errors) == (0, {"host": "a"}, "")
     (tmp_path / "a.jsonl").write_bytes(b'{"time": "2026-11-20T06:00:00Z"}\n' * 150)
     code, found, errors = scanned(capsys, tmp_path / "a.jsonl")
     assert (code, found, errors.count("\n")) == (8, [], 101)

@@ -60,6 +60,19 @@ def test_what_precedes_the_names_and_other_encodings_are_read(dataset, content, 
     assert stored(dataset, content, **options) == (ROWS, [])
 
 
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (TABLE + '2026-11-20 08:00,5,"a\n# b"\n2026-11-20 09:00,5,"a\n# b\nc"\n', {"comment": "#"}),
+        (ALIGNED + '2026-11-20T08:00Z 5 "a  b\n  c"\n', {"delimiter": "blanks"}),
+    ],
+)
+def test_a_cell_of_several_lines_is_refused_where_lines_are_cleaned(dataset, content, options):
+    data, (reason, *_) = stored(dataset, content, **options)
+    assert data == ROWS
+    assert reason.startswith("line 4: ")
+
+
 @pytest.mark.parametrize("count", [1, pytest.param(70_000, marks=pytest.mark.check)])
 def test_lines_have_the_numbers_of_the_file(dataset, count):
     rows = "".join(f"2026-11-20 06:00,5,{n}\n" for n in range(count))

@@ -189,13 +189,13 @@ class Seg(Format, JoinsParts):
         except (InvalidInput, SegmentCorrupt):
             return False
 
-    def sealer(self, file: SegmentFile, name: str, end: End | None = None) -> Sealer | None:
+    def sealer(self, file: SegmentFile, name: str | None, end: End | None = None) -> Sealer | None:
         limit = self.config.max_datum_size
         try:
             head = draft_versions.header_of(file.read(0, header.MAX_SIZE), file.read, max_size=limit)
         except (InvalidInput, SegmentCorrupt):
             return None  # whoever reads its data reports what is wrong
-        sealer = encryption.sealer_of(head, file.read, inner_of(name), max_size=limit)
+        sealer = encryption.sealer_of(head, file.read, name and inner_of(name), max_size=limit)
         if end is not None and isinstance(sealer, encryption.Frames):
             sealer.check_key(file.read, end.size, max_size=limit)
         return sealer
