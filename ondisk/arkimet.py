@@ -55,12 +55,14 @@ _REPLACE = {
     "usn": "newer",
 }
 _STEPS = {each: each for each in ("daily", "weekly", "biweekly", "monthly", "yearly")}
-# Commands that unpack a segment. Without -i, tar would end after a member of a multiple of 512 bytes: arkimet writes a
-# block of zeros there.
+# Commands that make of a segment one that ondisk can read, by what follows its name there. Without -i, tar would end
+# after a member of a multiple of 512 bytes: arkimet writes a block of zeros there.
 _UNPACK = {
     ".gz": "gunzip {0}.gz",
     ".tar": "mkdir -p {0} && tar -xif {0}.tar -C {0} && rm {0}.tar",
     ".zip": "unzip -q {0}.zip -d {0} && rm {0}.zip",
+    ".grib1": "cat {0}1 >> {0} && rm {0}1",
+    ".grib2": "cat {0}2 >> {0} && rm {0}2",
 }
 _TYPE = re.compile(rb"^\s*type\s*=\s*(\w+)", re.MULTILINE | re.ASCII)
 _SENTINEL_TEXT = (
@@ -98,7 +100,8 @@ def adopt(
         DatasetExists: it is a dataset of ondisk already.
         InvalidInput: it is also a queue, or has no segments.
         ConfigError: arkimet's configuration cannot be that of a dataset of ondisk, or `config` does not fit it.
-        StateError: segments are compressed, or in a .tar or .zip. Nothing is changed; the error's `report` has them.
+        StateError: segments are compressed, in a .tar or .zip, or named .grib1 or .grib2. Nothing is changed; the error's
+            `report` has them.
         AlreadyExists: `index.sqlite.arkimet` is taken.
         OndiskError: segments could not be read. The dataset exists; fix it again.
 
@@ -111,7 +114,7 @@ def adopt(
         planned = Report(str(directory.path), segments=[told, *segments])
         planned.sort()
         if packed := planned.held:
-            what = f"{counted(len(packed), 'segment', 'is')} compressed, or in a .tar or .zip; nothing was changed"
+            what = f"{counted(len(packed), 'segment', 'is')} not as ondisk reads them; nothing was changed"
             raise StateError(what, hint=packed[0].reasons[-1], segment=packed[0].segment, report=planned)
         if dry_run:
             return planned
@@ -150,7 +153,7 @@ def _planned(directory: Directory, name: str, config: DatasetConfig) -> Diagnosi
     plain, packed = _parted(name)
     if packed:
         how = _UNPACK[packed].format(shell_words(directory.path / plain))
-        return Diagnosis(name, State.UNALIGNED, (f"arkimet has packed it; to unpack it: {how}",), held=True)
+        return Diagnosis(name, State.UNALIGNED, (f"only arkimet reads it so; to change it: {how}",), held=True)
     if step.interval_of(name, config.step) is None:
         return Diagnosis(name, State.CORRUPTED, (f"its name does not fit the step {config.step}",))
     return Diagnosis(name, State.UNALIGNED, ("the index does not know it: arkimet has written it",))
@@ -171,9 +174,9 @@ def _segments(directory: Directory) -> Iterator[str]:
 
 
 def _parted(name: str) -> tuple[str, str]:
-    """Return the name of a segment when it is plain, and what is added to that if it is packed."""
+    """Return the name of a segment when it is plain, and how its present name ends if it is packed."""
     packed = next((each for each in _UNPACK if name.endswith(each)), "")
-    return name.removesuffix(packed), packed
+    return name.removesuffix(packed) + (".grib" if packed.startswith(".grib") else ""), packed
 
 
 def _format_of(name: str) -> str | None:

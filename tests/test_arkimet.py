@@ -202,6 +202,7 @@ def test_packed_segments_are_listed_with_the_command_that_unpacks_them(tmp_path)
     (path / "2026/11-21.grib.gz").write_bytes(gzip.compress(plain.read_bytes()))
     (path / "2026/11-21.grib.gz.idx").write_bytes(bytes(16))
     plain.unlink()
+    (path / "2026/11-20.grib").rename(path / "2026/11-20.grib1")
     for name in ("11-22.odimh5", "11-23.odimh5"):
         segment = radar(path).rename(path / "2026" / name)
         members = sorted(segment.glob("0*"))
@@ -216,11 +217,11 @@ def test_packed_segments_are_listed_with_the_command_that_unpacks_them(tmp_path)
         shutil.rmtree(segment)
     before = content(path), indices(path)
     for dry_run in (True, False):
-        with pytest.raises(StateError, match="3 segments are compressed") as caught:
+        with pytest.raises(StateError, match="4 segments are not as") as caught:
             ondisk.adopt(path, dry_run=dry_run)
         assert (content(path), indices(path)) == before
     for each in caught.value.context["report"].held:
-        subprocess.run(each.reasons[-1].partition("unpack it: ")[2], shell=True, check=True)
+        subprocess.run(each.reasons[-1].partition("change it: ")[2], shell=True, check=True)
     ondisk.adopt(path)
     with ondisk.open(path) as model:
         assert len([*model.query("product: GRIB1 or GRIB2")]) == COUNT
@@ -313,5 +314,5 @@ def test_the_command_lists_packed_segments_and_changes_nothing(tmp_path, capsys,
     assert main(["adopt", str(path), *options]) == 30
     told = capsys.readouterr()
     assert f"gunzip {path}/2026/11-22.grib.gz -> left alone" in told.out
-    assert "1 segment is compressed, or in a .tar or .zip; nothing was changed" in told.err
+    assert "1 segment is not as ondisk reads them; nothing was changed" in told.err
     assert (content(path), indices(path)) == before
