@@ -100,8 +100,8 @@ def adopt(
         DatasetExists: it is a dataset of ondisk already.
         InvalidInput: it is also a queue, or has no segments.
         ConfigError: arkimet's configuration cannot be that of a dataset of ondisk, or `config` does not fit it.
-        StateError: segments are compressed, in a .tar or .zip, or named .grib1 or .grib2. Nothing is changed; the error's
-            `report` has them.
+        StateError: segments are compressed, in a .tar or .zip, or named .grib1 or .grib2. Nothing is changed; the
+            error's `report` has them.
         AlreadyExists: `index.sqlite.arkimet` is taken.
         OndiskError: segments could not be read. The dataset exists; fix it again.
 

@@ -236,6 +236,7 @@ class SegmentCopies:
         same = before if before is not None and self._is_same(before, copy) else None
         try:
             folder = self._reader.folder_of(segment)
+            entries = folder.open_to_read(METADATA)
         except UNREADABLE as error:
             problem = reason_of(error)
             if same is not None:
@@ -250,7 +251,7 @@ class SegmentCopies:
             return same
         if seen_in(folder, facts, end.size) is Seen.UNKNOWN:
             copy = replace(copy, kept=Kept.UNPROVEN)
-        return self._files(segment, copy, folder)
+        return self._files(segment, copy, folder, entries)
 
     def _is_same(self, copy: SegmentCopy, new: SegmentCopy) -> bool:
         """Return whether a copy of a dir segment is whole, of the same state, and has its files, which are not read."""
@@ -265,7 +266,7 @@ class SegmentCopies:
         has_all = all(file_name(copy.segment, number) in names for number in copy.files)
         return has_all and copy.is_dir and (not copy.file or self._target.has(path, copy.stored))
 
-    def _files(self, segment: Segment, copy: SegmentCopy, folder: Directory) -> SegmentCopy:
+    def _files(self, segment: Segment, copy: SegmentCopy, folder: Directory, source: ReadableFile) -> SegmentCopy:
         root = f"{self._root}/{segment.name}.{segment.id}"
         there = {entry.name: entry.size for entry in self._target.directory.entries(root)}
         for name in self._target.damaged_in(root):
@@ -293,7 +294,7 @@ class SegmentCopies:
             total += entry.size
         for number in self._numbers(segment).difference(kept):
             damaged.setdefault(number, "it is not on disk, or has no entry")
-        copy = self._with_entries(segment, copy, folder, root)
+        copy = self._with_entries(segment, copy, source, root)
         copy = replace(copy, numbers=runs(kept), total=total)
         if damaged:
             number, reason = min(damaged.items())
@@ -303,9 +304,9 @@ class SegmentCopies:
             self._report(segment, problem, Kept.PARTLY)
         return copy
 
-    def _with_entries(self, segment: Segment, copy: SegmentCopy, folder: Directory, root: str) -> SegmentCopy:
+    def _with_entries(self, segment: Segment, copy: SegmentCopy, source: ReadableFile, root: str) -> SegmentCopy:
         """Copy the committed entries; their end was compared with the index when the folder was opened."""
-        source, size = folder.open_to_read(METADATA), segment.end.size
+        size = segment.end.size
         tail, checksum = (read(source, size, range(0)) for read in (tail_of, checksum_of))
         path = f"{root}/metadata.{size}.{checksum:08x}"
         if not self._target.has(path, size):

@@ -465,6 +465,16 @@ def test_a_folder_that_is_gone_is_whole_in_the_backup_that_has_it(create, tmp_pa
     assert restored(target) == expected
 
 
+def test_a_folder_without_data_and_entries_is_missing_in_a_backup(create, tmp_path):
+    dataset = create(**BLOB)
+    dataset.append([datum(1, format="blob")])
+    dataset.delete("")
+    (tmp_path / "dataset/2026/11-20.h5/.metadata").unlink()
+    dataset.fix()
+    (problem,) = dataset.backup(tmp_path / "backup", create=True).problems
+    assert problem.kept is Kept.MISSING
+
+
 def test_deleted_files_of_a_folder_are_in_the_point_as_long_as_they_are_on_disk(create, tmp_path):
     dataset, target = create(**BLOB), tmp_path / "backup"
     dataset.append([datum(hour, format="blob") for hour in range(4)])
