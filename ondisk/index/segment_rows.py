@@ -289,9 +289,9 @@ def moved(snapshot: Snapshot) -> list[tuple[int, str, str, int, Facts]]:
 
 
 def has_other_name(snapshot: Snapshot, segment: Segment) -> bool:
-    """Return whether another segment has the bytes of a missing one, as far as the facts say, and as many data."""
+    """Return whether a newer segment has the bytes of a missing one, as far as the facts say, and as many data."""
     sql = (  # their times may be others than its name says, so that their rows are found only by its number
-        "SELECT 1 FROM segment WHERE id != ? AND format = ? AND size = ? AND length = ? AND tail = ? AND checksum IS ?"
+        "SELECT 1 FROM segment WHERE id > ? AND format = ? AND size = ? AND length = ? AND tail = ? AND checksum IS ?"
         " AND unread & ? = 0 AND (SELECT count(*) FROM datum WHERE datum.segment = segment.id) >= ?"
     )
     end, facts = segment.end, segment.facts

@@ -12,7 +12,16 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.auxiliary_files import SENTINEL
-from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError, StorageError, counted
+from ondisk.errors import (
+    DurabilityLost,
+    KeyMissing,
+    LockError,
+    OndiskError,
+    SegmentCorrupt,
+    StateError,
+    StorageError,
+    counted,
+)
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
 from ondisk.formats.base import DescribesFiles
@@ -37,7 +46,7 @@ from ondisk.segments.dir import MetadataFile
 from ondisk.segments.generations import MOVED, hidden
 from ondisk.segments.places import closed, places
 from ondisk.staging.jobs import Changed
-from ondisk.step import inner_of
+from ondisk.step import inner_of, place_of
 
 # A commit reads up to so many bytes of segments into the index; each segment counts as so many bytes or more.
 _GROUP, _SMALLEST = 8 * 1024 * 1024, 64 * 1024
@@ -375,7 +384,8 @@ def _fixed(
     if diagnosis.error is not None:  # it may contain data that the index has lost
         raise diagnosis.error
     if State.CORRUPTED in before.state | diagnosis.state:
-        return _checked_again(access, transaction, before, known, rewriting=rewriting)
+        damaged = diagnosis if State.CORRUPTED in diagnosis.state else before
+        return _checked_again(access, transaction, damaged, known, rewriting=rewriting)
     if not _is_mended(diagnosis):
         return _left_alone(diagnosis)
     if diagnosis.consumed:
@@ -442,6 +452,13 @@ def _checked_again(
     rewriting: bool,
 ) -> Done | Refused | Unfound:
     """Read a damaged segment again: somebody may have put its file back, or deleted the damaged data."""
+    name = diagnosis.segment
+    deletes = access.config.unknown_segments == "delete" and interval_of(access, name) and not place_of(name)
+    if known is None and deletes and access.has_sentinel():
+        # Without the sentinel, a repack would delete the file that somebody has put back.
+        problem = f"{name!r} cannot be read into a new index: {diagnosis.reasons[0]}"
+        hint = "Put the whole file back, or move it away, and fix again."
+        raise SegmentCorrupt(problem, hint=hint, segment=name)
     if known is None or (known.damage is None and not access.has_sentinel()):
         return _left_alone(diagnosis)
     if known.damage is None:
@@ -451,9 +468,9 @@ def _checked_again(
         transaction.commit()
         return _left_alone(diagnosis)
     # Nothing can be read into a segment whose name has no interval.
-    if not diagnosis.noted or interval_of(access, diagnosis.segment) is None:
+    if not diagnosis.noted or interval_of(access, name) is None:
         return _left_alone(diagnosis)
-    subject = Subject.of(access, transaction, diagnosis.segment, known)
+    subject = Subject.of(access, transaction, name, known)
     reasons, is_believed = [CHANGED], True
     if not (diagnosis.is_touched and is_another_file(subject)):
         with access.current().index.snapshot() as snapshot:
@@ -462,7 +479,7 @@ def _checked_again(
             transaction.note_check(known.segment, None)
             transaction.commit()
             said = "its damaged data are deleted; a repack rewrites the others"
-            return Done(diagnosis.segment, diagnosis.state, (*diagnosis.reasons, said))
+            return Done(name, diagnosis.state, (*diagnosis.reasons, said))
         has_all = content.is_read or (known.rows.count and content.wrong is None)  # of what the index knows
         if not content.is_whole or not has_all:
             return _left_alone(diagnosis)

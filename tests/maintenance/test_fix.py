@@ -17,7 +17,7 @@ from worlds import KINDS, START, A, B, C, Kind, World, locked, lose_index, rot
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.auxiliary_files import SENTINEL
-from ondisk.errors import LockError, ReadOnly, StorageError
+from ondisk.errors import LockError, ReadOnly, SegmentCorrupt, StorageError
 from ondisk.filesystem import files
 from ondisk.formats.lines import LineFormat
 from ondisk.index.transaction import Transaction
@@ -707,3 +707,32 @@ def test_an_append_leaves_entries_of_files_that_an_older_index_does_not_know(cre
         dataset.fix()
         assert sorted(datum.metadata["n"] for datum in dataset.query()) == [0, 1, 2, 3]
         assert [each for each in dataset.check(accurate=True).findings if each.state != State.DIRTY] == []
+
+
+def test_what_a_new_index_could_not_read_is_not_deleted_as_unknown_when_it_is_back(tmp_path):
+    world = World.make(tmp_path / "dataset", Kind("jsonl", {"format": "seg", "unknown_segments": "delete"}))
+    whole = world.file(A).read_bytes()
+    put_back(world, bytes(len(whole)))
+    world.lose_index()
+    with pytest.raises(SegmentCorrupt, match="cannot be read into a new index"):
+        world.fix()
+    put_back(world, whole)
+    world.fix()
+    world.repack()
+    assert world.content() == "0123"
+
+
+def test_a_file_that_is_cut_before_its_turn_is_reported(world: World) -> None:
+    world.sentinel()
+    os.utime(world.file(A), ns=(1, 1))
+    with ondisk.open(world.path) as dataset:
+        report = dataset.fix(progress=lambda name: os.truncate(world.file(A), 2))
+    assert "CORRUPTED" in world.states(report)[A]
+
+
+def test_a_lost_segment_is_not_taken_for_an_older_one_with_the_same_bytes(create, tmp_path):
+    dataset = create(format="seg", step="sequence", segment_size=1)
+    for _ in range(2):
+        dataset.append([Datum(START, {}, {"n": 1})])
+    (tmp_path / "dataset/1.seg").unlink()
+    assert [each.lost for each in dataset.fix()] == [1]
