@@ -161,17 +161,10 @@ class Rewriting:
         access.clean_up_later(old.name)
         new = Segment(self._transaction.take_generation(), old.name, old.format, End())
         writer, numbers, _ = _link(access, self._transaction, old, new, None, interval)
-        with open_directory(directory, old.name) as folder:
-            stats = facts_in(folder, old.name, old.end).checksum  # who changes a file later changes the linked one
-            seen = seen_with_files(folder, old.facts, old.end.size, stats)
-        if seen is Seen.OTHER:
-            raise changed(directory, old.name)
-        self._freed = _keep_others(directory, old.name, old.end.length, numbers, is_touched=seen is not Seen.UNTOUCHED)
+        self._freed, is_touched = _keep_others_of(directory, old, numbers, verb="repack")
         writer.sync()
         end, _, facts = writer.appended(old.name)
-        if seen is not Seen.UNTOUCHED:  # a fix has not read the files yet
-            facts = facts._replace(mtime=0, checksum=None)
-        return new._replace(end=end, facts=facts)
+        return new._replace(end=end, facts=_to_read(facts) if is_touched else facts)
 
 
 def drop(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
@@ -190,7 +183,7 @@ def drop(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: 
             generations.set_aside(directory, name, segment.id, verb="repack")
         else:
             if format.is_dir:
-                freed = _keep_others(directory, name, segment.end.length, set())
+                freed = _keep_others(directory, name, segment.end.length, set(), verb="repack")
             else:
                 freed = _freed_by(found)
                 # An event that Beats has not written completely is no data, as for Beats.
@@ -212,7 +205,7 @@ def _discard(directory: Directory, name: str, found: os.stat_result) -> int:
         freed = _freed_by(found)
         directory.discard(name)
     else:
-        freed = _keep_others(directory, name, INTEGER_MAX, set())
+        freed = _keep_others(directory, name, INTEGER_MAX, set(), verb="repack")
         drop_folder(directory, name, name)
     directory.sync(name.rpartition("/")[0])
     return freed
@@ -343,11 +336,11 @@ def _move_files(
         there = there._replace(copies=Copies.NONE)
     generation = transaction.take_generation()  # for a merge, too: else an index from before it would be believed
     new = there or Segment(generation, name, segment.format, End())
-    writer, _, is_linked = _link(access, transaction, segment, new, there, interval)
-    if not generations.is_committed(access.directory, segment.name, access.committed(segment)):
-        raise changed(access.directory, segment.name)
+    writer, numbers, is_linked = _link(access, transaction, segment, new, there, interval)
+    _, is_touched = _keep_others_of(access.directory, segment, numbers, verb="move")
     writer.sync()
     end, _, facts = writer.appended(name)
+    facts = _to_read(facts) if is_touched else facts
     transaction.supersede(segment)
     unproven = new.unproven or segment.unproven
     transaction.save_segment(new._replace(end=end, facts=facts, unproven=unproven), interval)
@@ -369,6 +362,7 @@ def _link(
         writer.clear(new.name, new.id)  # what a killed move has left
         start = Start(Laid(b"", End()), is_new=True, checksum=0)
     else:
+        _keep_newer(access.directory, old.name, there)
         start = writer.start(new.name, there.end, access.committed(there), trusted=False)
         # Files that a killed move has left have no datum, and nobody has removed their rows.
         transaction.add_deleted(there.id, start.laid.end.length - there.end.length, 0)
@@ -382,7 +376,43 @@ def _link(
     return writer, {number for number, _ in numbers}, is_linked
 
 
-def _keep_others(directory: Directory, name: str, end: int, kept: set[int], *, is_touched: bool = False) -> int:
+def _keep_others_of(directory: Directory, segment: Segment, numbers: set[int], *, verb: str) -> tuple[int, bool]:
+    """Move the files that a segment has never had to quarantine.
+
+    Args:
+        numbers: of the files that were linked elsewhere.
+
+    Returns:
+        The bytes of the others that are not linked; whether somebody has touched its files since they were read.
+    """
+    with open_directory(directory, segment.name) as folder:
+        stats = facts_in(folder, segment.name, segment.end).checksum  # who changes a file later changes the linked one
+        seen = seen_with_files(folder, segment.facts, segment.end.size, stats)
+    if seen is Seen.OTHER:
+        raise changed(directory, segment.name)
+    is_touched = seen is not Seen.UNTOUCHED
+    end = segment.end.length
+    return _keep_others(directory, segment.name, end, numbers, verb=verb, is_touched=is_touched), is_touched
+
+
+def _to_read(facts: Facts) -> Facts:
+    """Return the facts of files that a fix has not read yet."""
+    return facts._replace(mtime=0, checksum=None)
+
+
+def _keep_newer(directory: Directory, source: str, there: Segment) -> None:
+    """Move the files above those of a segment to quarantine, but for those that a killed move has linked."""
+    with directory.inside(source) as folder:
+        linked = {each.inode for each in dir.entries_of(folder, source).values()}
+    with directory.inside(there.name) as folder:
+        files = dir.entries_of(folder, there.name).items()
+    kept = {number for number, each in files if number < there.end.length or each.inode in linked}
+    _keep_others(directory, there.name, there.end.length, kept, verb="move")
+
+
+def _keep_others(
+    directory: Directory, name: str, end: int, kept: set[int], *, verb: str, is_touched: bool = False
+) -> int:
     """Move those files of a segment to quarantine that it has never had. Return the bytes of the other ones.
 
     Args:
@@ -403,5 +433,5 @@ def _keep_others(directory: Directory, name: str, end: int, kept: set[int], *, i
             if is_known:
                 freed += size
             else:
-                quarantine.keep(directory, f"{name}/{file}", verb="repack", why=_OTHERS, of=name)
+                quarantine.keep(directory, f"{name}/{file}", verb=verb, why=_OTHERS, of=name)
     return freed

@@ -678,7 +678,7 @@ def test_segments_move_to_the_archive_and_back(dataset, path):
 def test_a_file_that_a_killed_move_left_in_the_other_folder_is_no_sign_of_removed_rows(dataset, path):
     dataset.archive(NAME)
     dataset.append([Datum(T + timedelta(hours=20), {"station": 5}, b"late 5")])
-    (dataset.path / ".archive/last" / NAME / "000004.h5").write_bytes(b"late 5")
+    os.link(path / "000000.h5", dataset.path / ".archive/last" / NAME / "000004.h5")
     dataset.archive(NAME)
     assert states(dataset.check()) == {f".archive/last/{NAME}": "DIRTY"}
     assert dataset.fix().lost == 0
@@ -854,3 +854,33 @@ def test_a_second_copy_that_is_a_folder_cannot_be_moved(dataset, path):
     with pytest.raises(StateError, match="cannot be moved: all its data are deleted or elsewhere"):
         dataset.unarchive(copy)
     assert dataset.summary().count == 4
+
+
+def test_a_move_keeps_files_that_others_have_put_into_the_folder(dataset, path):
+    (path / "000777.h5").write_bytes(b"of somebody")
+    dataset.fix()
+    dataset.archive(NAME)
+    (item,) = dataset.quarantine
+    assert (dataset.path / item.name).read_bytes() == b"of somebody"
+    assert numbers(dataset) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_merge_keeps_files_that_others_have_put_into_the_other_folder(dataset, tmp_path):
+    shutil.copytree(dataset.path, tmp_path / "newer")
+    with ondisk.open(tmp_path / "newer") as newer:
+        newer.append(some(5)[4:])
+    dataset.archive(NAME)
+    shutil.copytree(tmp_path / "newer" / NAME, dataset.path / ".archive/last" / NAME, dirs_exist_ok=True)
+    dataset.fix()
+    dataset.append(some(6)[5:])
+    dataset.archive(NAME)
+    dataset.repack()
+    assert numbers(dataset) == [b"0", b"1", b"2", b"3", b"5"]
+    assert [(dataset.path / each.name).read_bytes() for each in dataset.quarantine] == [b"data 4"]
+
+
+def test_a_fix_reads_files_that_were_changed_before_their_segment_was_moved(dataset, path):
+    dataset.append(some(1, day=1))
+    (path / "000001.h5").write_bytes(b"atad 1")
+    dataset.archive(NAME)
+    assert dataset.fix().lost == 1
