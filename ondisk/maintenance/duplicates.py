@@ -18,6 +18,7 @@ from zlib_ng.zlib_ng import crc32
 from ondisk.dataset.access import Access
 from ondisk.errors import IndexCorrupt, IntegrityError, SegmentMissing, StorageError
 from ondisk.formats import Format, is_dir
+from ondisk.formats.diskqueue.encryption import DecryptedFile
 from ondisk.index import Copies, Segment
 from ondisk.index.precedence import Found, counts_in_files
 from ondisk.index.rows_set_aside import Aside, Held
@@ -103,7 +104,9 @@ class Contents:
         file = self._directory.open_to_read(self._place(segment))
         if segment is not self._own and self._access.committed(segment).seen_in(file, file.stat()) not in SAME_BYTES:
             return lambda _offset, _size: None
-        blocks = BlockCache(self._transaction, format, segment, file)
+        sealer = format.sealer(file, segment.name) if segment.end.compressed else None
+        source = file if sealer is None else DecryptedFile(file, sealer)
+        blocks = BlockCache(self._transaction, format, segment, source)
 
         def read(offset: int, size: int) -> Content | None:
             is_packed = self._transaction.block_at(segment, offset) is not None

@@ -434,6 +434,18 @@ def test_a_changed_kind_with_a_right_checksum_is_damage_and_a_changed_key_number
             assert stored(dataset) == content
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_datum_that_was_stored_after_the_index_was_lost_counts_and_not_an_older_one_in_a_file(make, kind):
+    with make(kind, unique=["station"]) as dataset:
+        dataset.append([numbered(0)])
+        path = dataset.path
+    lose_index(path)
+    with ondisk.open(path) as dataset:
+        dataset.append([numbered(3, day=1)])
+        dataset.fix()
+        assert numbers(dataset) == [3]
+
+
 def test_a_fix_says_that_a_segment_in_an_encrypted_dataset_is_plain(make, tmp_path):
     with make({}, name="plain", compression="none") as dataset:
         dataset.append(numbered(n) for n in range(3))

@@ -229,3 +229,16 @@ def test_a_deleted_datum_that_returns_from_a_second_copy_is_reported(world: Worl
         returned = dataset.summary().count - count
     told = sum("read that the index did not have; if you had deleted any" in " ".join(each.reasons) for each in report)
     assert bool(told) == bool(returned)
+
+
+def test_lost_data_whose_rows_a_killed_repack_removed_come_back_with_their_file(world: World) -> None:
+    whole = world.file(A).read_bytes()
+    world.file(A).unlink()
+    with access_to(world.path) as access, access.transaction("test") as transaction:
+        (segment,) = transaction.segments([world.name(A)]).values()
+        assert transaction.remove_some(segment, 2, Removal.LOST) == 2
+        transaction.commit()
+    world.file(A).write_bytes(whole)
+    world.fix()
+    world.repack()
+    assert world.content() == "0123"
