@@ -52,6 +52,25 @@ class Sealer(Protocol):
         """
 
 
+class DecryptedFile:
+    """A segment's file as if it were not encrypted."""
+
+    def __init__(self, file: SegmentFile, sealer: Sealer) -> None:
+        self._file = file
+        self._sealer = sealer
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def read(self, position: int, size: int, /) -> bytes:
+        return self._sealer.unseal(position, self._file.read(position, size))
+
+    def read_into(self, position: int, buffer: memoryview, /) -> int:
+        content = self.read(position, len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+
 class End(NamedTuple):
     """Where a segment ends, with what an append needs to continue there.
 

@@ -18,13 +18,13 @@ from zlib_ng.zlib_ng import crc32
 from ondisk.dataset.access import Access
 from ondisk.errors import IndexCorrupt, IntegrityError, SegmentMissing, StorageError
 from ondisk.formats import Format, is_dir
-from ondisk.formats.diskqueue.encryption import DecryptedFile
 from ondisk.index import Copies, Segment
 from ondisk.index.precedence import Found, counts_in_files
 from ondisk.index.rows_set_aside import Aside, Held
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.rescanned_bytes import BlockCache
 from ondisk.maintenance.states import Tally
+from ondisk.segment import DecryptedFile
 from ondisk.segments.dir import MetadataFile, file_name, verify
 from ondisk.segments.file_facts import SAME_BYTES
 from ondisk.segments.generations import hidden, is_committed, present_name

@@ -36,7 +36,7 @@ from ondisk.formats.base import Chained, Readable, read_fully
 from ondisk.formats.diskqueue.blocks import BEGIN_SIZE, begins_frame
 from ondisk.formats.diskqueue.header import ONDISK, Header
 from ondisk.keys import AES_128, AES_256, KeyRing
-from ondisk.segment import Sealer, SegmentFile
+from ondisk.segment import DecryptedFile, SegmentFile
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -355,23 +355,6 @@ def decrypted(stream: Readable, head: Header, *, max_size: int) -> tuple[Readabl
     sealer = sealer_of(head, read, None, max_size=max_size)
     stream = Chained(held, stream)
     return (_DecryptedStream(stream, sealer), None) if isinstance(sealer, Stream) else (stream, sealer)
-
-
-class DecryptedFile:
-    def __init__(self, file: SegmentFile, sealer: Sealer) -> None:
-        self._file = file
-        self._sealer = sealer
-
-    def size(self) -> int:
-        return self._file.size()
-
-    def read(self, position: int, size: int, /) -> bytes:
-        return self._sealer.unseal(position, self._file.read(position, size))
-
-    def read_into(self, position: int, buffer: memoryview, /) -> int:
-        content = self.read(position, len(buffer))
-        buffer[: len(content)] = content
-        return len(content)
 
 
 class _DecryptedStream:
