@@ -130,6 +130,14 @@ class Directory(Closing):
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def held(self, name: str) -> str:
+        """Return a path of a name that leads into this folder wherever it is now; for libraries that open by path.
+
+        Without `/proc`, it is the path by which the folder was opened.
+        """
+        folder = f"/proc/self/fd/{self._descriptor}"
+        return f"{folder if os.path.isdir(folder) else self.path}/{name}"
+
     def __del__(self) -> None:
         self.close()
 

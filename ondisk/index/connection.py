@@ -12,7 +12,6 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -258,13 +257,13 @@ def _connect(directory: Directory, options: str, name: str = INDEX) -> Connectio
         raise sqlite3.OperationalError(f"{name} is missing")
     for suffix in ("-journal", "-wal", "-shm"):
         directory.regular_file(name + suffix)
-    path = address(directory.path / name, options)
+    path = address(directory.held(name), options)
     return sqlite3.connect(
         path, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
     )
 
 
-def address(path: Path | str, options: str) -> str:
+def address(path: str, options: str) -> str:
     """Return the URI of a SQLite file by its absolute path, which need not be UTF-8."""
     return f"file://{quote(os.fsencode(path))}?{options}"
 

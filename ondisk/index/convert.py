@@ -387,7 +387,7 @@ def copy_index(directory: Directory, source: sqlite3.Connection, name: str) -> s
     """
     remove_copy(directory, name)
     directory.create_file(name).close()
-    connection = sqlite3.connect(directory.path / name, isolation_level=None)
+    connection = sqlite3.connect(directory.held(name), isolation_level=None)
     try:
         # Exclusive, it needs no `-shm`. On a disk too full for `-shm` SQLite would report another error.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
@@ -413,7 +413,7 @@ def record_places(directory: Directory, name: str, segments: Iterable[Placed]) -
 
     Durability: synced.
     """
-    connection = sqlite3.connect(directory.path / name, isolation_level=None)
+    connection = sqlite3.connect(directory.held(name), isolation_level=None)
     try:
         pragmas(connection, "locking_mode=EXCLUSIVE", "trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF")
         revision_of(connection, directory)

@@ -260,7 +260,7 @@ class Index:
 def building(directory: Directory, config: DatasetConfig) -> Iterator[sqlite3.Connection]:
     """Create the tables of an index in `.index.sqlite.new`, and commit them with what the block adds. Synced."""
     directory.create_file(NEW).close()
-    with sqlite_errors(directory), contextlib.closing(sqlite3.connect(directory.path / NEW)) as connection:
+    with sqlite_errors(directory), contextlib.closing(sqlite3.connect(directory.held(NEW))) as connection:
         connection.isolation_level = None
         connection.execute("PRAGMA synchronous=EXTRA")
         connection.execute("BEGIN")

@@ -7,8 +7,6 @@ something only there.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ondisk.index.connection import SQLITE_ERRORS, address
 from ondisk.index.snapshot import Segment, Snapshot
 
@@ -16,7 +14,7 @@ _TABLES = ("segment", "datum", "block", "value")
 _SCHEMA = "replaced_rows"
 
 
-def copy(snapshot: Snapshot, segment: Segment, path: Path) -> None:
+def copy(snapshot: Snapshot, segment: Segment, path: str) -> None:
     """Copy the rows of a segment to an empty file. The snapshot is of no use after that.
 
     Durability: SQLite syncs the file.
@@ -31,7 +29,7 @@ def copy(snapshot: Snapshot, segment: Segment, path: Path) -> None:
     execute("COMMIT")
 
 
-def read(snapshot: Snapshot, path: Path) -> str | None:
+def read(snapshot: Snapshot, path: str) -> str | None:
     """Let a snapshot read the rows in a file, in place of those in the index; return the UUID of their index.
 
     Returns:

@@ -102,7 +102,7 @@ class Written:
         if found is None or found.st_size != self.size:
             raise Changed
         self.rows.verify(directory)
-        if transaction.relocate_staged(old, new, str(directory.path / self.rows.name)) != count:
+        if transaction.relocate_staged(old, new, directory.held(self.rows.name)) != count:
             raise Changed
 
     def discard(self, directory: Directory) -> None:

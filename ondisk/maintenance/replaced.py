@@ -36,7 +36,7 @@ def keep(access: Access, transaction: Transaction, segment: Segment) -> bool:
         directory.discard(new)
         directory.create_file(new).close()
         with access.current().index.snapshot() as snapshot:
-            replaced_rows.copy(snapshot, segment, directory.path / new)
+            replaced_rows.copy(snapshot, segment, directory.held(new))
         directory.rename(new, rows)
     except DiskFull:
         directory.discard(new)

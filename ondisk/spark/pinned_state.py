@@ -117,7 +117,7 @@ def kept_rows(name: str, opened: Opened, uuid: str) -> Iterator[Snapshot]:
     """
     try:
         with opened.index.snapshot() as snapshot:
-            if replaced_rows.read(snapshot, opened.index.directory.path / name) != uuid:
+            if replaced_rows.read(snapshot, opened.index.directory.held(name)) != uuid:
                 raise Gone
             yield snapshot
     except (SegmentMissing, IntegrityError) as error:  # its hint is about the segment and the index as they are now

@@ -181,7 +181,7 @@ class _ValueIds(dict[Any, int]):
 
 
 def _reading(directory: Directory, name: str) -> sqlite3.Connection:
-    return sqlite3.connect(address(directory.path / name, "immutable=1"), uri=True)
+    return sqlite3.connect(address(directory.held(name), "immutable=1"), uri=True)
 
 
 def merge(directory: Directory, names: Sequence[str], merged: str, kinds: Mapping[str, FieldType]) -> None:
@@ -191,7 +191,7 @@ def merge(directory: Directory, names: Sequence[str], merged: str, kinds: Mappin
         with sqlite_errors(directory):
             connection.execute("COMMIT")
             for name in names:
-                connection.execute("ATTACH ? AS more", (os.fsencode(directory.path / name),))  # it need not be UTF-8
+                connection.execute("ATTACH ? AS more", (os.fsencode(directory.held(name)),))  # it need not be UTF-8
                 connection.execute("BEGIN")
                 for sql in _merging(connection, kinds):
                     connection.execute(sql)
@@ -238,7 +238,7 @@ def _merging(connection: sqlite3.Connection, kinds: Mapping[str, FieldType]) -> 
 def _create(directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> sqlite3.Connection:
     """Create an empty file, and return a connection in a transaction."""
     create_staged(directory, name).close()
-    connection = sqlite3.connect(directory.path / name, isolation_level=None)
+    connection = sqlite3.connect(directory.held(name), isolation_level=None)
     try:
         with sqlite_errors(directory):
             pragmas(connection, *_SETTINGS)

@@ -1051,3 +1051,19 @@ def test_the_first_file_in_another_format_is_noted_unless_that_format_was_given(
         assert dataset.append_file(lines[0], "jsonl").notes == []
     with create("same", format="jsonl") as dataset:
         assert dataset.append_file(lines[0]).notes == []
+
+
+def test_an_open_dataset_stays_the_one_that_was_opened_when_its_path_leads_to_another(create, tmp_path):
+    for name in ("one", "two"):
+        with create(name, format="jsonl", step="daily") as dataset:
+            dataset.append([Datum(datetime(2026, 11, 20, tzinfo=UTC), {}, {"in": name})])
+    path = tmp_path / "current"
+    path.symlink_to("one")
+    with ondisk.open(path) as dataset:
+        path.unlink()
+        path.symlink_to("two")
+        dataset.append([Datum(datetime(2026, 11, 21, tzinfo=UTC), {}, {"in": "one"})])
+    for name, count in (("one", 2), ("two", 1)):
+        with ondisk.open(tmp_path / name) as dataset:
+            assert [each.data for each in dataset.query()] == [{"in": name}] * count
+            assert dataset.check().is_clean
