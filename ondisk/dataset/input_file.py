@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePath
+from stat import S_ISREG
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from ondisk.config import DatasetConfig
@@ -236,9 +236,12 @@ def _check_stream(stream: object) -> None:
 
 
 def _as_it_is(stream: BinaryIO) -> Readable:
-    """Return a stream that reads no more of a regular file than it has now; pipes, and files of /proc, to their end."""
-    status = status_of(stream)
-    if status is None or not stat.S_ISREG(status.st_mode) or not status.st_size or not stream.seekable():
+    """Return a stream that reads no more of a regular file than it has now; pipes, and files of /proc, to their end.
+
+    A stream that decompresses a file has the status of that file, and another length.
+    """
+    is_file, status = isinstance(getattr(stream, "raw", stream), io.FileIO), status_of(stream)
+    if not is_file or status is None or not (S_ISREG(status.st_mode) and status.st_size and stream.seekable()):
         return stream
     return _Limited(stream, status.st_size - stream.tell())
 

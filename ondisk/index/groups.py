@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
@@ -104,11 +105,17 @@ class Part:
             mean = self.total / self.number if by.kind in NUMBERS and isfinite(self.total) else None
         keys = (None if key is None else restored(key, kind) for key, kind in zip(self.key, by.kinds, strict=True))
         shown = [
-            key.astimezone(by.zone) if name in PERIODS and isinstance(key, datetime) else key
+            _in_zone(key, by.zone) if name in PERIODS and isinstance(key, datetime) else key
             for name, key in zip(by.keys, keys, strict=True)
         ]
         span = from_microseconds(self.begin), from_microseconds(self.end)
         return Group(shown[0] if len(shown) == 1 else (*shown,), self.count, self.size, *span, least, most, mean)
+
+
+def _in_zone(begin: datetime, zone: tzinfo) -> datetime:
+    with contextlib.suppress(OverflowError):  # before the year 1: as `Begins` counts it, in UTC
+        return begin.astimezone(zone)
+    return begin
 
 
 class Begins(dict[int, int | None]):

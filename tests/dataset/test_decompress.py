@@ -201,3 +201,10 @@ def test_a_compressed_file_in_it_is_refused(create):
     dataset: ondisk.Dataset = create(format="vm2")
     with pytest.raises(InvalidInput, match="it is compressed with gzip"):
         dataset.append_file(io.BytesIO(gzip.compress(gzip.compress(LINES))), "vm2")
+
+
+def test_a_stream_that_decompresses_a_file_is_read_to_its_end(create, tmp_path):
+    (tmp_path / "lines.gz").write_bytes(gzip.compress(b'{"reftime": "2026-11-20T06:00:00Z"}\n' * 500))
+    dataset = create(format="jsonl")
+    with gzip.open(tmp_path / "lines.gz", "rb") as stream:
+        assert dataset.append_file(stream, "jsonl").imported == 500

@@ -285,3 +285,9 @@ def test_values_that_ondisk_never_writes_are_damage_of_the_index(edit, ask, crea
     sql(dataset.path, edit)
     with ondisk.open(dataset.path, read_only=True) as again, pytest.raises(IndexCorrupt, match=r"index\.sqlite"):
         ask(again)
+
+
+def test_the_first_day_that_there_is_has_no_begin_in_a_zone_west_of_utc(create):
+    dataset = create(format="jsonl")
+    dataset.append([Datum(datetime(1, 1, 1, tzinfo=UTC), {}, {})])
+    assert [each.count for each in dataset.summary_by("day", tz="America/New_York")] == [1]
