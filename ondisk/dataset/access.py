@@ -27,6 +27,7 @@ from ondisk.index import Index, Segment, Snapshot, segment_rows, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
 from ondisk.index.connections import has_long_log, is_long
 from ondisk.index.swap import has_other_names
+from ondisk.index.tables import TOUCHED
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.named_tuple import NamedTuple
 from ondisk.segments.file_facts import Committed
@@ -311,7 +312,7 @@ class Access:
             self.directory.write_new(SENTINEL, SENTINEL_TEXT)
         if index.missing or not index.is_built_for(self.config):
             with index.snapshot() as snapshot:
-                touched = snapshot.dataset()["seq"] > 0
+                touched = not index.missing and bool(snapshot.fetch(TOUCHED)[0][0])
             if touched:
                 raise index.built_for_another(self.config)
             generation, mark = last_generation(self.directory), tide.read(self.directory)

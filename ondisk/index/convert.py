@@ -32,7 +32,7 @@ from ondisk.index.connection import (
 from ondisk.index.index import built_for, check_revision, check_tables, dump, other_rules, revision_of
 from ondisk.index.sums import Sums
 from ondisk.index.swap import swap_in
-from ondisk.index.tables import REVISION, Columns, insert_rows
+from ondisk.index.tables import REVISION, TOUCHED, Columns, insert_rows
 from ondisk.index.tide import TIDE, State, TideMark, save
 from ondisk.segment import Facts, ScanResult
 
@@ -61,7 +61,7 @@ class Old:
     @property
     def is_touched(self) -> bool:
         """Whether anything was ever stored."""
-        return bool(self.connection.execute("SELECT seq > 0 FROM dataset").fetchone()[0])
+        return bool(self.connection.execute(TOUCHED).fetchone()[0])
 
     def count(self) -> int:
         return int(self.connection.execute("SELECT count(*) FROM datum").fetchone()[0])

@@ -62,6 +62,9 @@ MISSING = "x''"
 # Rows in one INSERT. With 500 fields they have fewer than SQLite's 32,766 values.
 _TOGETHER = 50
 
+TOUCHED = "SELECT seq > 0 OR EXISTS (SELECT 1 FROM segment) FROM dataset"
+"""Whether anything was ever stored: what a fix finds in a replica takes no number of the source's."""
+
 FORMER = "INSERT OR IGNORE INTO former VALUES (?, 0, 0)"
 """Records the UUID that an index had before."""
 

@@ -23,6 +23,7 @@ from ondisk.errors import (
     DiskFull,
     InvalidInput,
     NeedsCheck,
+    NeedsMigration,
     NotFound,
     StateError,
     StorageError,
@@ -367,6 +368,19 @@ def test_a_replica_whose_index_was_lost_does_not_mix_its_numbers_with_those_of_t
         assert [seq for seq, *_ in numbered(dataset)] == [3, 4]
         assert not dataset.config.replica
         dataset.append([datum(4, 1)])
+
+
+def test_an_index_that_has_only_numbers_of_the_replica_is_not_replaced_when_its_configuration_changes(source, path):
+    source.append([datum(1, 1)])
+    pull(path, source)
+    for each in (*path.glob("index.sqlite*"), path / ".tide"):
+        each.unlink()
+    with ondisk.open(path) as replica:
+        replica.fix()
+    toml = (path / "dataset.toml").read_text()
+    (path / "dataset.toml").write_text('index = ["a"]\n' + toml)
+    with pytest.raises(NeedsMigration):
+        ondisk.open(path)
 
 
 def test_an_older_index_that_is_put_back_into_a_replica_is_noticed(source, path, tmp_path):
