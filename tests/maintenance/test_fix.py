@@ -736,3 +736,19 @@ def test_a_lost_segment_is_not_taken_for_an_older_one_with_the_same_bytes(create
         dataset.append([Datum(START, {}, {"n": 1})])
     (tmp_path / "dataset/1.seg").unlink()
     assert [each.lost for each in dataset.fix()] == [1]
+
+
+def test_copies_are_recognised_also_when_the_fields_have_another_order_in_the_configuration(create, tmp_path):
+    dataset = create(format="jsonl", fields={"a": "integer", "b": "integer"})
+    dataset.append(Datum(START, {"a": n, "b": 10 + n}, {}) for n in range(3))
+    dataset.close()
+    config = tmp_path / "dataset/dataset.toml"
+    config.write_text(config.read_text().replace("a = ", "c = ").replace("b = ", "a = ").replace("c = ", "b = "))
+    copy = tmp_path / "dataset/.archive/old/2026/11-20.jsonl"
+    copy.parent.mkdir(parents=True)
+    first, second, _ = (tmp_path / "dataset/2026/11-20.jsonl").read_bytes().splitlines(keepends=True)
+    copy.write_bytes(first + second + first.replace(b"10", b"77"))
+    with ondisk.open(tmp_path / "dataset") as again:
+        assert list(again.config.fields) == ["b", "a"]
+        again.fix()
+        assert sorted(each.metadata["b"] for each in again.query()) == [10, 11, 12, 77]
