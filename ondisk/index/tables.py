@@ -63,7 +63,7 @@ MISSING = "x''"
 _TOGETHER = 50
 
 TOUCHED = "SELECT seq > 0 OR EXISTS (SELECT 1 FROM segment) FROM dataset"
-"""Whether anything was ever stored: what a fix finds in a replica takes no number of the source's."""
+"""Whether anything was ever stored; `seq` does not count what a fix finds in a dataset that follows another."""
 
 FORMER = "INSERT OR IGNORE INTO former VALUES (?, 0, 0)"
 """Records the UUID that an index had before."""

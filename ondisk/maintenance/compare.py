@@ -164,6 +164,7 @@ class Comparison:
         self.subject = subject
         self._segment = segment
         self._first = subject.transaction.take_seqs(0).start
+        self._first_new = 0  # what begins before this offset and has no row was deleted, and stays so
         self._puts_off = puts_off and (known is None or not known.rows.count)
         self._aside: Aside | None = None
         if is_matched and known is not None:
@@ -177,6 +178,11 @@ class Comparison:
         is_described = known is not None and known.deleted is not None and segment.copies is not Copies.ALL
         is_described = is_described and self._aside is None and not segment.has_unknown
         self._duplicates.may_compare(segment, segment.end.length if is_described else 0)
+        if known is not None and self.subject.is_shared and not self.subject.access.needs_check():
+            # Else what has no row may also be what was damaged before, or had a row that somebody has removed.
+            is_deleted = not (known.damage or known.unexplained or known.without_row)
+            self._first_new = self._duplicates.explained if is_deleted else 0
+            self._first_new = self._duplicates.explained
         # An index that was lost does not know what it had of either.
         may_be_copy = known is None or known.segment.copies is not Copies.NONE or segment.has_unknown
         if may_be_copy and not self.subject.access.config.unique and not self.subject.access.needs_check():
@@ -214,8 +220,8 @@ class Comparison:
         if self.compared.copied is not None:
             return
         here = known_offsets(offsets[0], offsets[-1] + 1)
-        if here:
-            is_new = [offset not in here for offset in offsets]
+        if here or offsets[0] < self._first_new:
+            is_new = [offset not in here and offset >= self._first_new for offset in offsets]
             reftimes, offsets, sizes = ([*compress(each, is_new)] for each in (reftimes, offsets, sizes))
             metadata = [*compress(metadata, is_new)]
             if not offsets:

@@ -14,7 +14,7 @@ from kit import same
 from worlds import lose_index
 
 import ondisk
-from ondisk import keys
+from ondisk import Datum, keys
 from ondisk.dataset.auxiliary_files import CONFIG
 from ondisk.datum import EPOCH, MICROSECOND
 from ondisk.errors import (
@@ -337,3 +337,19 @@ def test_a_lost_index_of_an_adopted_queue_is_rebuilt(queue):
         assert dataset.check(accurate=True).is_clean
     assert files(queue) == before
     assert stored(queue) == [*range(12)]
+
+
+def test_deleted_events_stay_deleted_when_another_program_appends_to_their_segment(create, tmp_path):
+    with create("source", format="seg", step="sequence", compression="none", fields={"n": "integer"}) as source:
+        source.append(Datum(datetime(2026, 11, 20, n, tzinfo=UTC), {"n": n}, {}) for n in range(6))
+        content = (source.path / "0.seg").read_bytes()
+        cut = [each.location.offset for each in source.query()][4]
+    segment = tmp_path / "queue/0.seg"
+    segment.parent.mkdir()
+    segment.write_bytes(content[:cut])
+    ondisk.adopt(segment.parent, {"fields": {"n": "integer"}})
+    with ondisk.open(segment.parent) as dataset:
+        dataset.delete("n: 1")
+        segment.write_bytes(content)
+        dataset.fix()
+        assert [each.metadata["n"] for each in dataset.query()] == [0, 2, 3, 4, 5]
