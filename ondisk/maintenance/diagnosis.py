@@ -188,6 +188,8 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
             return Diagnosis(name, State.UNALIGNED, ("it is empty, and the lost index may have known data of it",))
         if at.usage.why_unread(name) is not None:
             return Diagnosis(name, State.OK, (at.usage.stays,))
+        if place_of(name) not in at.limits.places:  # perhaps of a move from another disk, which has only begun
+            return Diagnosis(name, State.OK, ("it is empty, and nothing is removed from its folder",))
         return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",), found.size)
     if not found.is_readable:
         reason = f"{_unreadable(found)}, and the index does not know it"

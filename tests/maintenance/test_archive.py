@@ -1072,3 +1072,13 @@ def test_removing_a_segment_looks_at_its_own_data(make):
                 transaction.remove(transaction.segments([name])[name])
                 transaction.commit()
     assert len(counted) < 200
+
+
+def test_a_file_that_somebody_has_begun_to_move_into_a_folder_that_is_not_maintained_is_left_alone(create):
+    dataset = create(format="jsonl", step="daily")
+    begun = dataset.path / ".archive/2024/2024/01-05.jsonl"
+    begun.parent.mkdir(parents=True)
+    begun.touch()
+    dataset.repack()
+    assert begun.exists()
+    assert dataset.check().is_clean
