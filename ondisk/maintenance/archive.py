@@ -412,7 +412,7 @@ def _known_before(access: Access) -> dict[str, Known]:
         return {each.segment.name: each for each in all_known(access, snapshot)}
 
 
-def _check_there(access: Access, *names: str) -> None:
+def check_there(access: Access, *names: str) -> None:
     for place in {*map(place_of, names)} - {""}:
         found = places.place(access.directory, place)
         if found.identity is not None and found.why_away is not None:
@@ -425,7 +425,7 @@ def _check_there(access: Access, *names: str) -> None:
 
 def _decided(access: Access, name: str, target: str, before: Known | None) -> tuple[Diagnosis, Segment]:
     """Return the diagnosis of a segment, and its row; raise unless it can be moved to a name."""
-    _check_there(access, name, target)
+    check_there(access, name, target)
     diagnosis, known = access.ask(Inspection(access).examine, name, before)
     if diagnosis is not None and diagnosis.error is not None and diagnosis.is_denied:
         raise diagnosis.error

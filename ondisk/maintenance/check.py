@@ -66,6 +66,7 @@ def check(
     read_all: ReadAll = read_here,
     rewrite: bool = False,
     second_copies: bool = False,
+    by_age: bool = False,
 ) -> Report:
     """Diagnose every segment.
 
@@ -77,6 +78,7 @@ def check(
         now: seconds since 1970; None for the present.
         rewrite: report segments that are not stored as configured as DIRTY.
         second_copies: report segments with second copies as DIRTY or DELETED.
+        by_age: believe the clock about what is too old.
 
     Raises:
         StorageError: this user may not read a segment or a folder.
@@ -90,7 +92,7 @@ def check(
     errors: list[OndiskError] = []
     with report.attached(errors):
         deadline = None if max_duration is None else time.monotonic() + max_duration
-        ages = Ages.of(access, now)
+        ages = Ages.of(access, now, by_age=by_age)
         inspection = Inspection(access, ages=ages, rewrites=rewrite, removes_copies=second_copies)
         found = [*readable(inspection.diagnoses(), errors)]
         if deadline is not None:

@@ -37,6 +37,7 @@ def would_do(
     *actions: str,
     rewrite: bool = False,
     second_copies: bool = False,
+    by_age: bool = False,
     released: State = State.OK,
     asked: Sequence[Done] = (),
 ) -> Report:
@@ -58,7 +59,7 @@ def would_do(
     """
     errors: list[OndiskError] = []
     try:
-        report = check(access, rewrite=rewrite, second_copies=second_copies)
+        report = check(access, rewrite=rewrite, second_copies=second_copies, by_age=by_age)
     except OndiskError as error:
         if "report" not in error.context:
             raise

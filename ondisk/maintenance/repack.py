@@ -129,8 +129,7 @@ def planned(access: Access, *, by_age: bool = False, rewrite: bool = False, seco
     The arguments and the errors are those of `repack`; the report is that of a check.
     """
     access.check_trusted()
-    released = State.DELETE_AGE if by_age else State.OK
-    return would_do(access, "repack", rewrite=rewrite, second_copies=second_copies, released=released)
+    return would_do(access, "repack", rewrite=rewrite, second_copies=second_copies, by_age=by_age)
 
 
 def _repack(

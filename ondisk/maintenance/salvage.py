@@ -5,6 +5,7 @@ from __future__ import annotations
 from ondisk.dataset.access import Access
 from ondisk.errors import RESTORE, InvalidInput, SegmentCorrupt, SegmentMissing, command
 from ondisk.maintenance import rescan
+from ondisk.maintenance.archive import check_there
 from ondisk.maintenance.check import with_result, wrong_with
 from ondisk.maintenance.compare import Subject, explained
 from ondisk.maintenance.diagnosis import Known, misnamed
@@ -21,7 +22,7 @@ def salvaged(access: Access, name: str) -> Done:
     Data that the index knew and that are not found are counted as lost.
 
     Raises:
-        SegmentMissing: neither the index nor the disk has such a segment.
+        SegmentMissing: neither the index nor the disk has such a segment, or its folder is away.
         InvalidInput: the segment is not damaged, or its name does not fit the step or the times of its data.
         SegmentCorrupt: its header is damaged, so nothing in it can be read. It stays as it is.
 
@@ -53,6 +54,7 @@ def _damaged(access: Access, name: str) -> tuple[Diagnosis, Known | None]:
     Raises:
         SegmentMissing, InvalidInput: as `salvaged`.
     """
+    check_there(access, name)
     inspection = Inspection(access)
     with access.current().index.snapshot() as snapshot:
         before = next((each for each in all_known(access, snapshot) if each.segment.name == name), None)

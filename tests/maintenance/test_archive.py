@@ -874,7 +874,8 @@ def test_an_archive_that_is_away_is_told_apart_and_nothing_is_done_there(make, t
     why = {"no folder": "its folder is not there", "an empty mount point": "its folder is empty",
            "the wrong disk": "another folder is in its place", "an older tape": "an older state of it"}  # fmt: skip
     for act in (lambda: next(dataset.query()), lambda: dataset.archive(segment(dataset, 2)),
-                lambda: dataset.unarchive(segment(dataset))):  # fmt: skip
+                lambda: dataset.unarchive(segment(dataset)),
+                lambda: dataset.fix(salvage=[f"{LAST}/{segment(dataset)}".replace("//", "/")])):  # fmt: skip
         with pytest.raises(SegmentMissing, match=why[accident]):
             act()
     assert dataset.summary().count == len(before)

@@ -234,6 +234,13 @@ def test_half_of_all_segments_are_not_deleted_at_once(aging):
         assert len([*dataset.query()]) == 5
 
 
+def test_a_dry_run_by_age_lists_what_the_run_deletes(aging):
+    with clock(ahead(9)):
+        planned = {each.segment for each in aging.repack(by_age=True, dry_run=True) if each.action == "delete"}
+        done = {each.segment for each in aging.repack(by_age=True) if each.action == "delete"}
+    assert planned == done != set()
+
+
 @pytest.mark.parametrize("is_found", [True, False], ids=["changed", "touched"])
 def test_a_segment_that_changed_is_read_by_a_fix_although_it_may_not_be_deleted_yet(aging, is_found):
     """Only who reads it finds a change before its last bytes."""
