@@ -411,7 +411,7 @@ class Access:
         if not left:
             return
         self.remembered.unclean.update(left)
-        with self._threads, contextlib.suppress(LockError, DiskFull), self._lock.hold("open", timeout=0):
+        with self._threads, contextlib.suppress(LockError, DiskFull, ReadOnly), self._lock.hold("open", timeout=0):
             index = self._current_to_write()  # settles the log: a commit that a crash left there may need these files
             self._clean_up(left_behind(self.directory), has_no_older_readers=index.connections.checkpoint())
 

@@ -19,6 +19,7 @@ from ondisk.errors import (
     IndexCorrupt,
     IntegrityError,
     OndiskError,
+    ReadOnly,
     SegmentMissing,
     StateError,
     StorageError,
@@ -103,7 +104,7 @@ def repack(
         inspection = Inspection(access, ages=ages, rewrites=rewrite, removes_copies=second_copies)
         try:
             replaced.remove_old(access, time.time() if now is None else now, access.config.keep_seconds)
-        except StorageError as error:
+        except (StorageError, ReadOnly) as error:
             raise_fatal(error)
             errors.append(error)
         report.segments += _without_dead_jobs(access, now)
@@ -408,7 +409,7 @@ def _without_old_items(access: Access, ages: Ages, errors: list[OndiskError]) ->
         try:
             quarantine.remove_leftovers(access.directory)
             old = [*old_items(access, ages)]
-        except StorageError as error:
+        except (StorageError, ReadOnly) as error:
             errors.append(error)
             return
         for each in old:

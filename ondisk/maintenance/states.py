@@ -13,7 +13,16 @@ from enum import Flag, auto
 from typing import ClassVar
 
 from ondisk.dataset.segment_layout import Remark
-from ondisk.errors import DiskFull, DurabilityLost, KeyMissing, LockError, OndiskError, StateError, StorageError
+from ondisk.errors import (
+    DiskFull,
+    DurabilityLost,
+    KeyMissing,
+    LockError,
+    OndiskError,
+    ReadOnly,
+    StateError,
+    StorageError,
+)
 from ondisk.filesystem import is_denied
 from ondisk.index.changes import Removal
 from ondisk.segments.quarantine import Total
@@ -155,8 +164,11 @@ def _state_of(remark: Remark) -> State:
 
 
 def raise_fatal(error: OndiskError | OSError) -> None:
-    """Raise an error at one segment again, if it would also occur at the others: they may need other keys."""
-    if isinstance(error, _FATAL) and not isinstance(error, KeyMissing):
+    """Raise an error at one segment again, if it would also occur at the others.
+
+    They may need other keys, or be in folders to which this user may write.
+    """
+    if isinstance(error, _FATAL) and not isinstance(error, KeyMissing | ReadOnly):
         raise error
 
 

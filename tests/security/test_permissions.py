@@ -16,7 +16,7 @@ from worlds import datum, lose_index
 
 import ondisk
 from ondisk.cli import main
-from ondisk.errors import OndiskError, StorageError
+from ondisk.errors import OndiskError, ReadOnly, StorageError
 from ondisk.index import INDEX
 from ondisk.maintenance.maintain import Maintained, maintain
 from ondisk.maintenance.states import State
@@ -303,3 +303,20 @@ def test_a_dir_segment_that_cannot_be_read_hides_no_item(path: Path) -> None:
     denied(place)
     with as_nobody():
         assert opened(path, lambda dataset: dataset.quarantine.total(), read_only=True)() == (1, 1)
+
+
+def test_a_repack_does_the_rest_where_a_folder_may_not_be_written(path: Path) -> None:
+    (path / "2026").chmod(0o555)
+    error = error_of(opened(path, lambda dataset: dataset.repack()))
+    assert isinstance(error, ReadOnly)
+    report = error.context["report"]
+    assert {each.segment[:4] for each in report if each.failed} == {"2026"}
+    assert {each.segment[:4] for each in report if each.action == "repack"} == {"2027"}
+
+
+def test_a_leftover_in_a_folder_that_may_not_be_written_is_in_nobodys_way(path: Path) -> None:
+    leftover = path / f"2026/.{first(path).name}.7"
+    (shutil.copytree if first(path).is_dir() else shutil.copy)(first(path), leftover)
+    (path / "2026").chmod(0o555)
+    with as_nobody():
+        opened(path, lambda dataset: dataset.append([one(400, 1, dataset.config.format)]))()
