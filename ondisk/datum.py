@@ -5,6 +5,7 @@ Times are UTC-aware `datetime` outside and integer microseconds since 1970 insid
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -152,7 +153,9 @@ def _unpickle(
 
 
 def _is_aware(time: object) -> bool:
-    return isinstance(time, datetime) and time.utcoffset() is not None
+    with contextlib.suppress(ValueError):  # of NaT of pandas
+        return isinstance(time, datetime) and time.utcoffset() is not None
+    return False
 
 
 def _is_mapping(metadata: object) -> bool:
@@ -264,7 +267,7 @@ def _timestamp(value: Any) -> int:
         raise _wrong(value, FieldType.TIMESTAMP)
     if value.tzinfo is UTC:
         return (value - EPOCH) // MICROSECOND
-    if value.utcoffset() is None:
+    if not _is_aware(value):
         raise InvalidInput(f"timestamp {shown(value)} has no time zone")
     return microseconds(_to_utc(value))
 

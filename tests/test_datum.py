@@ -169,3 +169,14 @@ def test_a_value_of_another_type_or_out_of_range_is_refused(kind, value):
 
 def test_texts_and_bytes_are_those_that_the_index_keeps_once():
     assert {kind for kind in FieldType if kind.interned} == {"text", "item", "bytes"}
+
+
+def test_a_time_that_cannot_say_its_offset_has_no_time_zone():
+    class NaT(datetime):
+        def utcoffset(self):
+            raise ValueError("NaTType does not support utcoffset")
+
+    with pytest.raises(InvalidInput, match="time zone"):
+        Datum(NaT(2026, 11, 20), {}, b"")
+    with pytest.raises(InvalidInput, match="time zone"):
+        canonical(NaT(2026, 11, 20), FieldType.TIMESTAMP)

@@ -164,7 +164,7 @@ def move_log(directory: Directory, timeout: float) -> None:
     connection = connect_to_write(directory)
     try:
         with sqlite_errors(directory):
-            connection.execute(f"PRAGMA busy_timeout={int(timeout * 1000)}")
+            connection.execute(f"PRAGMA busy_timeout={min(int(timeout * 1000), 2**31 - 1)}")
             _, committed, moved = connection.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
     finally:
         connection.close()

@@ -345,3 +345,22 @@ def test_a_reader_of_the_old_index_goes_on(weather: Path) -> None:
         (before,) = reader.execute("SELECT count(*) FROM datum").fetchone()
         rebuilt(weather)
         assert reader.execute("SELECT count(*) FROM datum").fetchone() == (before,)
+
+
+def test_a_name_of_which_a_bit_is_wrong_is_damage_that_a_rebuild_mends(weather: Path) -> None:
+    with ondisk.open(weather) as dataset:
+        before = len([*dataset.query()])
+        name = dataset.check().segments[0].segment.encode()
+    for suffix in ("-wal", "-shm"):
+        (weather / f"{INDEX}{suffix}").unlink(missing_ok=True)
+    content = bytearray((weather / INDEX).read_bytes())
+    at = -1
+    while (at := content.find(name, at + 1)) >= 0:
+        content[at] ^= 0x80
+    (weather / INDEX).write_bytes(content)
+    with ondisk.open(weather, read_only=True) as dataset, pytest.raises(IndexCorrupt):
+        dataset.check()
+    ondisk.rebuild(weather)
+    with ondisk.open(weather) as dataset:
+        dataset.fix()
+        assert len([*dataset.query()]) == before

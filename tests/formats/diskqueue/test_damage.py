@@ -58,6 +58,10 @@ def some(sizes=SIZES):
             for n, size in enumerate(sizes)]  # fmt: skip
 
 
+def bytes_of(damage):
+    return {place for each in damage for place in range(each.offset, each.offset + each.size)}
+
+
 def read(compression, content):
     """Return the frames that a scan finds at their places, and its damage; a parse finds the same."""
     format = FORMATS[compression]
@@ -75,9 +79,7 @@ def read(compression, content):
     damage = [each for result in found for each in result.damage]
     batch = whole(parsed(format, content))
     assert batch.payloads == frames
-    assert [(each.offset, each.size) for each in batch.damage[: len(damage)]] == [
-        (each.offset, each.size) for each in damage
-    ]
+    assert bytes_of(damage) <= bytes_of(batch.damage)  # where blocks and frames are damaged, they may overlap
     return frames, damage, found[-1].missing
 
 
