@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.dataset.auxiliary_files import CONFIG, open_directory, read_config
-from ondisk.dataset.exchanged_index import settle_next
+from ondisk.dataset.exchanged_index import settle_next, take_over
 from ondisk.dataset.place_checks import missing
 from ondisk.datum import FieldType, Location, Value
 from ondisk.errors import (
@@ -51,7 +51,7 @@ from ondisk.index.convert import Converted, Old, back_up, clear, free_name, in_c
 from ondisk.index.merge_indices import Taken, TakeOver
 from ondisk.index.swap import LOGS, move_log, swap_in
 from ondisk.index.tables import REVISION
-from ondisk.index.tide import TIDE, State, announce
+from ondisk.index.tide import TIDE, State, Tide, announce
 from ondisk.maintenance import old_archives
 from ondisk.maintenance.check import reason_at
 from ondisk.maintenance.observe import scan
@@ -224,10 +224,20 @@ def migrate(
             stack.enter_context(WritersLock(each, config.lock_timeout).hold("migrate"))
             clear(each)
         settle_next(directory, config.lock_timeout)
+        _settle_exchanged(directory, config)
         _migrate(dataset, archives, leave_out, forget)
     for place in dataset.migration.left_out.values():
         migrate(place)
     return dataset.migration
+
+
+def _settle_exchanged(directory: Directory, config: DatasetConfig) -> None:
+    """Make an index that was exchanged safe to write to, as the next opening would: a new one would not show it."""
+    with old(directory, config) as before:
+        state = before.state() if before is not None and before.revision == REVISION else None
+    exchanged = None if state is None else Tide(directory).exchanged(lambda: state)
+    if exchanged is not None:
+        take_over(directory, exchanged, config.lock_timeout)
 
 
 @dataclass(slots=True)

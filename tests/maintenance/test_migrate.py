@@ -787,3 +787,23 @@ def test_marks_stay_whatever_changes(first):
     ondisk.migrate(first)
     with ondisk.open(first) as dataset:
         assert dataset.parts_of("folder") == {"file"}
+
+
+def test_an_older_index_that_was_put_back_is_noticed_by_a_migration(create, tmp_path):
+    """Its log and its counters are those of the newer one."""
+    days = [Datum(datetime(2026, 11, 20, tzinfo=UTC) + timedelta(minutes=n), {"a": n}, {}) for n in range(1403)]
+    path = tmp_path / "dataset"
+    with create(format="jsonl", fields={"a": "integer"}) as dataset:
+        dataset.append(days[:400])
+    shutil.copy(path / INDEX, tmp_path / "older")
+    for some in (days[400:1400], days[1400:1401], days[1401:1402], days[1402:]):
+        with ondisk.open(path) as dataset:
+            dataset.append(some)
+    shutil.copy(tmp_path / "older", path / INDEX)
+    config = path / "dataset.toml"
+    config.write_text('index = ["a"]\n' + config.read_text())
+    ondisk.migrate(path)
+    with ondisk.open(path) as dataset:
+        assert dataset.needs_check
+        dataset.fix()
+        assert dataset.summary().count == len(days)
