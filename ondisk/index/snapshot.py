@@ -40,6 +40,7 @@ ROWS = 200
 """Rows in a list: with more, the garbage collector visits live rows again and again (15 % of a query)."""
 
 _CACHED = 50_000
+LONG = 256  # characters or bytes: a longer value is not kept in memory
 _VALUES = "SELECT id, value FROM value WHERE id IN (SELECT value FROM json_each(?))"
 _FEW = 2  # blocks that are read together: most data that are not in one are in two
 # Returns the declared fields of a row. A query calls it for each row, so it is not written in Python.
@@ -415,7 +416,8 @@ class Snapshot:
             found[key] = MappingProxyType(fields_of_row)
         if len(known) + len(unknown) > _CACHED:
             known.clear()
-        known.update((key, found[key]) for key in unknown)
+        long = {id for id, value in values.items() if len(value) > LONG}
+        known.update((key, found[key]) for key in unknown if long.isdisjoint(key))
         return [found[key] for key in keys]
 
     def canonical(self, key: Row) -> Mapping[str, Any]:

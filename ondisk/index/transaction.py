@@ -16,7 +16,7 @@ from ondisk.index.atomic_change import AtomicChange
 from ondisk.index.changes import OWN, Removal, begin_session_at
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.segment_rows import COUNTED
-from ondisk.index.snapshot import SEGMENT_COLUMNS, Segment, Snapshot
+from ondisk.index.snapshot import LONG, SEGMENT_COLUMNS, Segment, Snapshot
 from ondisk.index.sums import Sums
 from ondisk.index.tables import insert_rows, stored_columns
 from ondisk.matcher import Expression
@@ -569,7 +569,11 @@ class Transaction(AtomicChange):
             # Ids in the order of the data keep consecutive rows together in the UNIQUE index. That makes queries of an
             # interval a fifth faster.
             self._intern(value for value in dict.fromkeys(values) if value in new)
-        return list(map(ids.__getitem__, values))
+        found = list(map(ids.__getitem__, values))
+        for value in new:
+            if len(value) > LONG:
+                del ids[value]
+        return found
 
     def _intern(self, values: Iterable[str | bytes]) -> None:
         """Look up the ids of values, and give an id to each new value."""

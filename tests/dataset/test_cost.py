@@ -241,3 +241,16 @@ def test_an_index_takes_at_most_a_hundred_bytes_a_datum(create):
     (pages,), (size,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
     connection.close()
     assert pages * size / 20_000 <= 110
+
+
+def test_long_texts_are_not_kept_in_memory(create):
+    dataset = create(format="jsonl", fields={"text": "text"})
+
+    def work():
+        for count in range(8):
+            dataset.append(
+                Datum(T + timedelta(seconds=n), {"text": f"{count} {n}" + "x" * 40_000}, {}) for n in range(50)
+            )
+        assert sum(1 for _ in dataset.query(with_data=False)) == 400
+
+    assert peak(work) < 14_000_000
