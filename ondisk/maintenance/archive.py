@@ -302,6 +302,8 @@ def forgetting(access: Access, name: str) -> Change:
             if (copied := copies.get(each)) is not None:
                 transaction.save_segment(copied._replace(has_unknown=True), NOTHING)
         transaction.count_unnamed_lost(unnamed)
+        if segments and found.identity is not None:  # who is killed after the commit has counted them
+            places.write(access.directory, place, found.identity._replace(count=0), only_outside=True)
         transaction.after_commit(lambda: places.forget(access.directory, place))
         transaction.commit()
 

@@ -141,7 +141,10 @@ class Rewriting:
         format, new = access.format(old.format), Segment(0, old.name, old.format, End())
         new = successor(access, transaction, new)
         path = hidden(new.name, new.id)
+        kept = len(access.directory.kept)
         keep_data_after(access.directory, old.name, old.end, format, verb="repack")
+        for item in access.directory.kept[kept:]:  # else a full disk would get another copy each night
+            transaction.on_rollback(partial(quarantine.drop, access.directory, item))
         if written is None:
             places = IndexPlaces(transaction, old, new)
             with generations.stage(access.directory, new.name, new.id) as staged:

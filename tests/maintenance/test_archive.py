@@ -1083,3 +1083,15 @@ def test_a_file_that_somebody_has_begun_to_move_into_a_folder_that_is_not_mainta
     dataset.repack()
     assert begun.exists()
     assert dataset.check().is_clean
+
+
+def test_data_of_a_place_that_is_forgotten_are_counted_once_whoever_is_killed(make):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    shutil.rmtree(dataset.path / LAST)
+    with killed_in(places, "forget"):
+        dataset.fix(forget_place="last")
+    dataset.close()
+    with ondisk.open(dataset.path) as again:
+        again.fix(forget_place="last")
+        assert again.info()["lost"] == 16

@@ -8,16 +8,18 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from worlds import DAY, DELETE_AGE, KINDS, START, A, B, C, Kind, World, access_to, number_of, rot
 
 import ondisk
 from ondisk import Datum
-from ondisk.errors import StorageError
+from ondisk.errors import DiskFull, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index.changes import Removal
+from ondisk.maintenance import durable_steps
 from ondisk.maintenance.states import Done, Report, State
 from ondisk.segments import generations
 
@@ -242,3 +244,15 @@ def test_lost_data_whose_rows_a_killed_repack_removed_come_back_with_their_file(
     world.fix()
     world.repack()
     assert world.content() == "0123"
+
+
+def test_a_full_disk_gets_no_copy_of_the_same_bytes_each_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World.make(tmp_path / "dataset", JSONL)
+    world.delete(0)
+    with world.file(A).open("ab") as file:
+        file.write(b"of somebody")
+    world.fix()
+    monkeypatch.setattr(durable_steps, "lay", Mock(side_effect=DiskFull("no space left")))
+    with pytest.raises(DiskFull):
+        world.repack()
+    assert world.opened(lambda dataset: [*dataset.quarantine]) == []
