@@ -185,10 +185,9 @@ class Converted:
         for kind, name, _ in self._objects():
             self.connection.execute(f'DROP {kind} "{name}"')
 
-    def forget_sums(self, before: DatasetConfig, now: DatasetConfig) -> None:
-        """Let no segment have sums if those of another configuration count other fields."""
-        if (before.fields, before.index) != (now.fields, now.index):
-            self.connection.execute("UPDATE segment SET summed = NULL")
+    def forget_sums(self) -> None:
+        """Let no segment have sums: they count values of other fields, or other values."""
+        self.connection.execute("UPDATE segment SET summed = NULL")
 
     def longest(self) -> int:
         """Return the size of the largest datum."""

@@ -641,7 +641,8 @@ def _build(dataset: _Dataset, before: Old, new: Converted, fill: _Fill | None) -
         if migration.count and fill is not None:
             fill(dataset, new)
         new.end_fields()
-    new.forget_sums(before.config, now)
+    if migration.changes_fields or before.config.index != now.index:
+        new.forget_sums()
 
 
 def _check_data(dataset: _Dataset, before: Old, new: Converted) -> None:

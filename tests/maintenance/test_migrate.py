@@ -721,7 +721,8 @@ def test_memory_does_not_grow_with_the_data(tmp_path):
 def model(tmp_path, monkeypatch):
     """A dataset of GRIB, of an ondisk that took an hour for a minute."""
     fields = {"level": "item", "step": "integer"}
-    config = {"format": "grib", "step": "daily", "fields": fields, "unique": ["reftime", "level", "step"]}
+    unique = ["reftime", "level", "step"]
+    config = {"format": "grib", "step": "daily", "fields": fields, "unique": unique, "index": ["step"]}
     with monkeypatch.context() as before, ondisk.create(tmp_path / "model", config) as dataset:
         before.setattr(grib, "_times_of", lambda _: {"step": 360})
         dataset.append_file(io.BytesIO(grib1()), "grib")
@@ -731,7 +732,9 @@ def model(tmp_path, monkeypatch):
 def steps(path):
     with ondisk.open(path) as dataset:
         assert dataset.append_file(io.BytesIO(grib1()), "grib").duplicates == 1
-        return [each.metadata["step"] for each in dataset.query()]
+        found = [each.metadata["step"] for each in dataset.query()]
+        assert [value for value, _ in dataset.summary().fields["step"].values] == found
+        return found
 
 
 def test_corrected_rules_need_a_migration_which_reads_their_fields_again(model, monkeypatch):
