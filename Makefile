@@ -81,15 +81,15 @@ sparks: ## Run the tests of Spark with each version that the connector may know,
 cluster: $(VENV)/installed-dev java ## Test on a cluster of Spark's on loopback, and kill its workers: some minutes.
 	$(BIN)/python -m pytest -m cluster tests/spark
 
-soak: $(VENV)/installed-dev ## The slow tests, and those that draw examples, with many more of them: within an hour.
+soak: $(VENV)/installed-dev ## The slow tests, and those that draw examples, with many more of them: within 90 minutes.
 	$(IN_MEMORY) $(PYTEST) -m "(slow or hypothesis) and not crash and not cluster" --hypothesis-profile=soak
 
 mutants: $(VENV)/installed-dev ## Put faults into copies of the code, and count those that the tests notice: half an hour.
 	$(IN_MEMORY) $(BIN)/python tests/mutants/run.py
 
-nightly: $(VENV)/installed-dev ## Run crash, cluster and soak: all three, each for an hour at most.
+nightly: $(VENV)/installed-dev ## Run crash, cluster and soak: all three, each for 90 minutes at most.
 	@failed=; for part in crash cluster soak; do \
-		timeout --kill-after=60s 1h $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; \
+		timeout --kill-after=60s 90m $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 bench: $(VENV)/installed-dev ## Measure against a hand-written program with the same job.

@@ -9,7 +9,7 @@ pytest                              the profile "ci", also of `make check`: the 
 pytest --hypothesis-profile=few     what `make test` draws: some of them
 pytest --hypothesis-profile=soak    the long run, with other examples each time; or ONDISK_HYPOTHESIS=soak
 
-`make soak` runs the slow tests and those that draw examples so, within an hour on two idle cores. Its two numbers of
+`make soak` runs the slow tests and those that draw examples so, within 90 minutes on two cores. Its two numbers of
 examples are those below. Costly ones draw at most so many, see `drawn.up_to`.
 """
 
@@ -59,11 +59,9 @@ settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, max_examples=15, suppress_health_check=_SLOW_STARTS
 )
 settings.register_profile("few", settings.get_profile("ci"), max_examples=8)
-settings.register_profile(
-    "soak", deadline=None, max_examples=1_000, suppress_health_check=_SLOW_STARTS, print_blob=True
-)
-# For each state machine. There are some 25, and an example of 100 steps takes almost a second.
-settings.register_profile("machines", settings.get_profile("soak"), max_examples=40, stateful_step_count=100)
+settings.register_profile("soak", deadline=None, max_examples=500, suppress_health_check=_SLOW_STARTS, print_blob=True)
+# For each state machine. There are some 60, and an example of 100 steps takes almost a second.
+settings.register_profile("machines", settings.get_profile("soak"), max_examples=20, stateful_step_count=100)
 settings.load_profile(os.environ.get("ONDISK_HYPOTHESIS", "ci"))
 
 HERE = Path(__file__).parent
