@@ -233,7 +233,7 @@ class Times(dict[str, int | str]):
 
     def _strptime(self, text: str) -> int | str:
         day = clock = ""
-        if self._separator:
+        if self._separator and text.count(self._separator) == 1:  # strptime takes others for it, such as U+00A0
             day, _, clock = text.partition(self._separator)
             midnight, parts = self._dates.get(day), self._clocks.get(clock)
             if midnight is not None and parts is not None:
@@ -323,8 +323,11 @@ def _check_format(format: str) -> None:
 
 
 def _separator(format: str) -> str:
-    """Return what separates the date and the time of a format that consists of these; an empty text for others."""
-    for separator in (" ", "T"):
+    """Return what separates the date and the time of a format that consists of these; an empty text for others.
+
+    Names of days and months may have a T.
+    """
+    for separator in (" ",) if {*_DIRECTIVE.findall(format)} & {*"aAbB"} else (" ", "T"):
         day, _, clock = format.partition(separator)
         days, clocks = {*_DIRECTIVE.findall(day)}, {*_DIRECTIVE.findall(clock)}
         if days and clocks and days <= _OF_DATE and clocks <= _OF_TIME and separator not in clock:

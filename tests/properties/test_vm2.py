@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from hypothesis import example, given
@@ -62,7 +63,7 @@ def test_a_file_reads_as_its_lines_whatever_the_batches(data, batch_size):
 def test_arbitrary_bytes_are_refused_line_by_line_and_never_raise(lines):
     format = Vm2(CONFIG)
     batch = format.parse_lines(lines, 1)
-    assert len(batch) == sum(1 for line in lines if line.strip())
+    assert len(batch) == sum(1 for line in lines if re.sub(b"^(?:\xef\xbb\xbf)+", b"", line).strip())
     for line in lines:
         if line not in batch.payloads:
             with pytest.raises(FrameCorrupt):

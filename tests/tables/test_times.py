@@ -243,3 +243,17 @@ def test_a_moment_is_found_again_from_its_local_time_or_that_occurs_twice(name, 
 
 def offset(zone: ZoneInfo, moment: datetime) -> timedelta | None:
     return moment.astimezone(zone).utcoffset()
+
+
+@pytest.mark.parametrize(
+    ("format", "texts"),
+    [
+        ("%d%b%YT%H:%M", ["06OCT2026T09:05", "05OCT2027T09:05", "05OCT2026T09:05"]),
+        ("%d%a%YT%H:%M", ["03SAT2026T09:05", "04SUN2027t10:05", "03SAT2026t11:05"]),
+        ("%d.%m.%Y %H:%M", ["05.03.2026\xa009:05", "06.03.2026\xa010:05", "05.03.2026\xa009:05 "]),
+    ],
+)
+def test_times_are_read_alone_where_the_date_and_the_clock_cannot_be_told_apart(format, texts):
+    times = Times(format, Zone("UTC"))
+    expected = [datetime.strptime(text.strip(), format).replace(tzinfo=UTC) for text in texts]
+    assert [from_microseconds(times[text]) for text in texts] == expected
