@@ -17,7 +17,6 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
-from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -177,7 +176,11 @@ def _parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namesp
     from ondisk.dataset.auxiliary_files import CONFIG  # here, as no parser needs it
 
     named = getattr(given, "dataset", None)
-    if isinstance(named, str) and not Path(named, CONFIG).exists() and (":" in named or "match" not in given):
+    if (
+        isinstance(named, str)
+        and not os.access(f"{named}/{CONFIG}", os.F_OK)
+        and (":" in named or "match" not in given)
+    ):
         with contextlib.suppress(InvalidInput):
             return parse([default, *argv])
     return given

@@ -122,7 +122,7 @@ class _Axes:
 
 def _round_step(least: float) -> float:
     """Return the first of 1, 2, 5, 10, 20 … (or 0.5, 0.2 …) that is not less."""
-    if not least > 0:
+    if not least > 1e-300:  # the power of a smaller one is 0
         return 1.0
     power = 10.0 ** floor(log10(least))
     return next((each * power for each in (1, 2, 5) if each * power >= least), 10 * power)

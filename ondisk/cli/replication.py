@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import threading
 import time
 from collections.abc import Iterator
 from itertools import chain
@@ -85,7 +86,7 @@ def _replicate(replica: Replica, arguments: argparse.Namespace, output: Output) 
         _report(replica, pulled, output, reported)
         while arguments.follow:
             _export(replica, arguments)
-            time.sleep(interval)
+            time.sleep(min(interval, threading.TIMEOUT_MAX))
             try:
                 pulled = _pull(replica, arguments)
             except OndiskError as error:

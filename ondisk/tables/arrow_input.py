@@ -404,8 +404,12 @@ def _decoded(array: pa.Array) -> pa.Array:
 
 def _without_nanoseconds(array: pa.Array) -> pa.Array:
     """Return times without the digits that times of Python do not have."""
-    is_fine = types.is_timestamp(array.type) and array.type.unit == "ns"
-    return array.cast(pa.timestamp("us", array.type.tz), safe=False) if is_fine else array
+    if not types.is_timestamp(array.type) or array.type.unit != "ns":
+        return array
+    count = array.view(pa.int64())
+    whole = pc.divide(count, 1000)  # towards 1970
+    whole = pc.subtract(whole, pc.greater(pc.multiply(whole, 1000), count).cast(pa.int64()))
+    return whole.view(pa.timestamp("us", array.type.tz))
 
 
 def _microseconds(array: pa.Array) -> list[Any]:

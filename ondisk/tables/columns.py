@@ -25,7 +25,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.query import Query
-from ondisk.datum import CONTENT, METADATA, Datum, FieldType
+from ondisk.datum import CONTENT, METADATA, Datum, FieldType, is_unicode
 from ondisk.errors import InvalidInput, LimitExceeded, OndiskError, shown
 from ondisk.formats import find
 from ondisk.index import segment_rows
@@ -228,6 +228,8 @@ def _chosen(name: Any, config: DatasetConfig, known: Mapping[str, tuple[str | No
         return _of_index(name, known[name][0])
     if name == DATA:
         return Chosen(name, "data")
+    if isinstance(name, str) and not is_unicode(name):
+        raise InvalidInput(f"there is no column {shown(name)}, which is not Unicode")
     if isinstance(name, str) and name.startswith(CONTENT) and name != CONTENT:
         return Chosen(name, "content", name.removeprefix(CONTENT))
     if isinstance(name, str) and name.startswith(METADATA) and name != METADATA:

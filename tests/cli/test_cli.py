@@ -443,6 +443,12 @@ def test_a_dataset_counts_more_than_the_variable(run, tmp_path, weather, monkeyp
     assert run("append", "obs.vm2", "--json").json["duplicates"] == 3
 
 
+def test_a_match_may_be_longer_than_the_name_of_a_file(run, weather, monkeypatch):
+    monkeypatch.setenv("ONDISK_DATASET", str(weather))
+    done = run("query", f"reftime: >=2000; {' ' * 300}", "--json")
+    assert (done.code, len(done.lines)) == (0, 3)
+
+
 def test_with_the_variable_a_mistyped_dataset_changes_nothing(run, weather, monkeypatch):
     monkeypatch.setenv("ONDISK_DATASET", str(weather))
     done = run("delete", "waether", "reftime: >=2000", "--yes")

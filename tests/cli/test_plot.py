@@ -107,3 +107,7 @@ def test_any_groups_are_a_picture_inside_its_frame(values):
         assert 39 <= top <= 311
         assert 0 < height <= 272
         assert 79 <= float(bar.get("x")) <= 941
+
+
+def test_the_smallest_numbers_are_drawn():
+    assert plot(days(0, 1, values=(0.0, 3e-323, 1e-323)), ["day"], "n", "UTC").count("<rect") > 2

@@ -78,3 +78,8 @@ def test_tables_of_many_data_come_in_pages(run, vm2):
         Path("many.vm2").write_bytes(lines)
         dataset.append_file("many.vm2")
     assert run("query", vm2, "--table").text.count("reftime") == 2
+
+
+@pytest.mark.parametrize("name", ["data.\udcff", "metadata.\udcff"])
+def test_a_column_that_is_no_unicode_is_an_error(run, weather, name):
+    assert run("query", "weather", "--csv", "--columns", name).code == 2

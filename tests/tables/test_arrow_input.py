@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ondisk
-from ondisk.datum import FieldType
+from ondisk.datum import EPOCH, FieldType
 from ondisk.errors import InvalidInput, LimitExceeded
 from ondisk.tables import arrow_input
 from ondisk.tables.index_to_arrow import TYPES
@@ -342,3 +342,12 @@ def test_a_struct_with_two_fields_of_one_name_is_refused(create):
     column = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     with pytest.raises(InvalidInput, match="data has two fields of one name: a, a"):
         create().append_arrow(pa.table({"reftime": times(T), "data": column}))
+
+
+def test_nanoseconds_before_1970_are_cut_off_as_those_after_it(create):
+    dataset = create(format="seg", step="yearly")
+    moments = [-1, -1_000_000_001_500, 1_999, -1_000]
+    table = pa.table({"reftime": pa.array(moments, pa.timestamp("ns", "UTC")), "n": range(4)})
+    dataset.append_arrow(table)
+    expected = sorted(EPOCH + timedelta(microseconds=each // 1000) for each in moments)
+    assert [each.reftime for each in dataset.query()] == expected
