@@ -114,7 +114,7 @@ def adopt(
         planned = Report(str(directory.path), segments=[told, *segments])
         planned.sort()
         if packed := planned.held:
-            what = f"{counted(len(packed), 'segment', 'is')} not as ondisk reads them; nothing was changed"
+            what = f"{counted(len(packed), 'segment', 'is')} in a form that ondisk cannot read; nothing was changed"
             raise StateError(what, hint=packed[0].reasons[-1], segment=packed[0].segment, report=planned)
         if dry_run:
             return planned
@@ -153,7 +153,7 @@ def _planned(directory: Directory, name: str, config: DatasetConfig) -> Diagnosi
     plain, packed = _parted(name)
     if packed:
         how = _UNPACK[packed].format(shell_words(directory.path / plain))
-        return Diagnosis(name, State.UNALIGNED, (f"only arkimet reads it so; to change it: {how}",), held=True)
+        return Diagnosis(name, State.UNALIGNED, (f"only arkimet reads this form; to convert it: {how}",), held=True)
     if step.interval_of(name, config.step) is None:
         return Diagnosis(name, State.CORRUPTED, (f"its name does not fit the step {config.step}",))
     return Diagnosis(name, State.UNALIGNED, ("the index does not know it: arkimet has written it",))
@@ -180,7 +180,7 @@ def _parted(name: str) -> tuple[str, str]:
 
 
 def _format_of(name: str) -> str | None:
-    stem, _, extension = _parted(name)[0].rpartition(".")
+    stem, _, extension = _parted(_parted(name)[0])[0].rpartition(".")  # also of .grib1.gz
     return _FORMATS.get(extension) if stem else None
 
 

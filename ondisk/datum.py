@@ -5,7 +5,6 @@ Times are UTC-aware `datetime` outside and integer microseconds since 1970 insid
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -153,9 +152,10 @@ def _unpickle(
 
 
 def _is_aware(time: object) -> bool:
-    with contextlib.suppress(ValueError):  # of NaT of pandas
+    try:
         return isinstance(time, datetime) and time.utcoffset() is not None
-    return False
+    except ValueError:  # of NaT of pandas
+        return False
 
 
 def _is_mapping(metadata: object) -> bool:

@@ -217,11 +217,11 @@ def test_packed_segments_are_listed_with_the_command_that_unpacks_them(tmp_path)
         shutil.rmtree(segment)
     before = content(path), indices(path)
     for dry_run in (True, False):
-        with pytest.raises(StateError, match="4 segments are not as") as caught:
+        with pytest.raises(StateError, match="4 segments are in a form") as caught:
             ondisk.adopt(path, dry_run=dry_run)
         assert (content(path), indices(path)) == before
     for each in caught.value.context["report"].held:
-        subprocess.run(each.reasons[-1].partition("change it: ")[2], shell=True, check=True)
+        subprocess.run(each.reasons[-1].partition("convert it: ")[2], shell=True, check=True)
     ondisk.adopt(path)
     with ondisk.open(path) as model:
         assert len([*model.query("product: GRIB1 or GRIB2")]) == COUNT
@@ -314,5 +314,5 @@ def test_the_command_lists_packed_segments_and_changes_nothing(tmp_path, capsys,
     assert main(["adopt", str(path), *options]) == 30
     told = capsys.readouterr()
     assert f"gunzip {path}/2026/11-22.grib.gz -> left alone" in told.out
-    assert "1 segment is not as ondisk reads them; nothing was changed" in told.err
+    assert "1 segment is in a form that ondisk cannot read; nothing was changed" in told.err
     assert (content(path), indices(path)) == before

@@ -361,7 +361,7 @@ class Access:
         with self.current().index.snapshot() as snapshot:
             if all(self._is_elsewhere(snapshot, name) is None for _, name, *_ in segment_rows.moved(snapshot)):
                 return  # nothing is left to do, or its disk is away
-        with contextlib.suppress(LockError, DiskFull), self.transaction("open") as transaction:
+        with contextlib.suppress(LockError, DiskFull, ReadOnly), self.transaction("open") as transaction:
             self.leave_moved(transaction)
             transaction.commit()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import repeat
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,7 +15,7 @@ from ondisk.formats import Format, find, of_segments, recognised
 from ondisk.formats.base import FileStream, compression_of
 from ondisk.formats.messages import Messages
 from ondisk.formats.self_describing import Described
-from ondisk.segment import Damage, SegmentFile
+from ondisk.segment import Damage, DecryptedFile, SegmentFile
 
 _HEAD = 64 * 1024
 _Row: TypeAlias = tuple[int, int, int, Mapping[str, Any]]
@@ -52,15 +51,15 @@ def scan(path: str, format: str | None, damage: list[Damage]) -> Iterator[Datum]
 
 def _data(format: Format, file: SegmentFile, damage: list[Damage]) -> Iterator[_Row]:
     sealer = format.sealer(file, None)
+    source = file if sealer is None else DecryptedFile(file, sealer)
     for found in format.scan(file):
         damage += found.damage
         rows = zip(found.offsets, found.sizes, found.reftimes, found.metadata, strict=True)
         if not format.undeclared or found.blocks or found.foreign:  # what is in blocks is not at its offset
             yield from rows
             continue
-        stored = [(offset, file.read(offset, size)) for offset, size in zip(found.offsets, found.sizes, strict=True)]
-        loaded = format.load([sealer.unseal(*each) if sealer else each[1] for each in stored])
-        for row, undeclared in zip(rows, loaded.undeclared or repeat({}), strict=False):
+        loaded = format.load([*map(source.read, found.offsets, found.sizes)])
+        for row, undeclared in zip(rows, loaded.undeclared or [{}] * len(found.offsets), strict=True):
             yield (*row[:3], {**undeclared, **row[3]})
     if found.missing:
         end, size = found.end.size, file.size()

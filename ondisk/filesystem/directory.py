@@ -131,12 +131,14 @@ class Directory(Closing):
             self._descriptor = -1
 
     def held(self, name: str) -> str:
-        """Return a path of a name that leads into this folder wherever it is now; for libraries that open by path.
+        """Return the path of a name for a library that opens files by path.
 
-        Without `/proc`, it is the path by which the folder was opened.
+        If the path of this folder leads to another one now, it is where this one is, if `/proc` says so.
         """
-        folder = f"/proc/self/fd/{self._descriptor}"
-        return f"{folder if os.path.isdir(folder) else self.path}/{name}"
+        with contextlib.suppress(OSError):
+            if not os.path.samestat(os.stat(self.path), os.fstat(self._descriptor)):
+                return f"{os.readlink(f'/proc/self/fd/{self._descriptor}')}/{name}"
+        return self.at(name)
 
     def __del__(self) -> None:
         self.close()

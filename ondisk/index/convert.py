@@ -134,7 +134,7 @@ class Converted:
     @contextlib.contextmanager
     def beside(cls, directory: Directory, source: sqlite3.Connection) -> Iterator[Converted]:
         """Copy an index to `.index.sqlite.new`, which is removed at the end of the block, if it is there still."""
-        new = cls(directory, copy_index(directory, source, NEW), str(directory.path / NEW))
+        new = cls(directory, copy_index(directory, source, NEW), directory.held(NEW))
         try:
             yield new
         finally:

@@ -26,15 +26,14 @@ class Held:
         self._directory = transaction.directory
         fields = [f"f_{name}" for name in transaction.schema.kinds]
         equal = "".join(f" AND {each} IS ?" for each in fields)
-        columns = ["seq", "reftime", "segment", "offset", "size", *fields]  # the table may have them in another order
-        self._like = f"SELECT * FROM held WHERE reftime = ? AND size = ?{equal} ORDER BY offset"
+        columns = ", ".join(["seq", "reftime", "segment", "offset", "size", *fields])  # tables may have another order
+        self._like = f"SELECT {columns} FROM held WHERE reftime = ? AND size = ?{equal} ORDER BY offset"
         with sqlite_errors(self._directory):
             execute = self._connection.execute
             self._drop()
-            execute(f"CREATE TEMP TABLE held AS SELECT {', '.join(columns)} FROM datum WHERE 0")  # a rollback drops it
+            execute("CREATE TEMP TABLE held AS SELECT * FROM datum WHERE 0")  # a rollback drops it
             for segment in segments:
-                rows = ", ".join(f"datum.{each}" for each in columns)
-                rows = f"SELECT {rows} FROM {transaction.data_of(segment)} WHERE segment.id = ?"
+                rows = f"SELECT datum.* FROM {transaction.data_of(segment)} WHERE segment.id = ?"
                 execute(f"INSERT INTO held {rows}", (segment.id,))
             execute(f"CREATE INDEX temp.held_by_key ON held ({', '.join(['reftime', 'size', *fields])})")
         transaction.after_commit(self._drop)

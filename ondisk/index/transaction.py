@@ -547,8 +547,10 @@ class Transaction(AtomicChange):
             self.count_deleted(select, values)
             removed = self._delete_rows(select, values)
         else:
-            # Bytes of a lost file, if it is put back, are not those of deleted data: a fix reads them.
-            (self.take_back if why is Removal.LOST else self.drop_rows)(seqs)
+            if why is Removal.LOST:  # a fix reads their bytes, if somebody puts the file back
+                self.take_back(seqs)
+            else:
+                self.drop_rows(seqs)
             self.note_deletions(select, values)
             removed = len(seqs)
         self.note_why(first, removed, why)

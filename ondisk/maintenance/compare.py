@@ -164,7 +164,7 @@ class Comparison:
         self.subject = subject
         self._segment = segment
         self._first = subject.transaction.take_seqs(0).start
-        self._first_new = 0  # what begins before this offset and has no row was deleted, and stays so
+        self._first_new = 0  # data that begin before this offset and have no row were deleted: they get none
         self._puts_off = puts_off and (known is None or not known.rows.count)
         self._aside: Aside | None = None
         if is_matched and known is not None:
@@ -178,10 +178,8 @@ class Comparison:
         is_described = known is not None and known.deleted is not None and segment.copies is not Copies.ALL
         is_described = is_described and self._aside is None and not segment.has_unknown
         self._duplicates.may_compare(segment, segment.end.length if is_described else 0)
-        if known is not None and self.subject.is_shared and not self.subject.access.needs_check():
-            # Else what has no row may also be what was damaged before, or had a row that somebody has removed.
-            is_deleted = not (known.damage or known.unexplained or known.without_row)
-            self._first_new = self._duplicates.explained if is_deleted else 0
+        is_grown = known is not None and not known.damage and self.subject.is_shared  # damaged data may be whole again
+        if is_grown and not self.subject.access.needs_check():
             self._first_new = self._duplicates.explained
         # An index that was lost does not know what it had of either.
         may_be_copy = known is None or known.segment.copies is not Copies.NONE or segment.has_unknown

@@ -11,6 +11,7 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeAlias
 
 from zlib_ng.zlib_ng import crc32
@@ -104,9 +105,12 @@ class Contents:
         file = self._directory.open_to_read(self._place(segment))
         if segment is not self._own and self._access.committed(segment).seen_in(file, file.stat()) not in SAME_BYTES:
             return lambda _offset, _size: None
-        sealer = format.sealer(file, segment.name) if segment.end.compressed else None
-        source = file if sealer is None else DecryptedFile(file, sealer)
-        blocks = BlockCache(self._transaction, format, segment, source)
+
+        @cache
+        def blocks() -> BlockCache:
+            sealer = format.sealer(file, segment.name)
+            source = file if sealer is None else DecryptedFile(file, sealer)
+            return BlockCache(self._transaction, format, segment, source)
 
         def read(offset: int, size: int) -> Content | None:
             is_packed = self._transaction.block_at(segment, offset) is not None
@@ -115,7 +119,7 @@ class Contents:
             content = b""
             while len(content) < size:
                 at, wanted = offset + len(content), size - len(content)
-                piece = blocks.read(at, wanted) if is_packed else file.read(at, wanted)
+                piece = blocks().read(at, wanted) if is_packed else file.read(at, wanted)
                 if not piece:
                     return None
                 content += piece

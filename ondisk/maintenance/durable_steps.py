@@ -167,7 +167,7 @@ class Rewriting:
         self._freed, is_touched = _keep_others_of(directory, old, numbers, verb="repack")
         writer.sync()
         end, _, facts = writer.appended(old.name)
-        return new._replace(end=end, facts=_to_read(facts) if is_touched else facts)
+        return new._replace(end=end, facts=_as_unread(facts) if is_touched else facts)
 
 
 def drop(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
@@ -343,7 +343,7 @@ def _move_files(
     _, is_touched = _keep_others_of(access.directory, segment, numbers, verb="move")
     writer.sync()
     end, _, facts = writer.appended(name)
-    facts = _to_read(facts) if is_touched else facts
+    facts = _as_unread(facts) if is_touched else facts
     transaction.supersede(segment)
     unproven = new.unproven or segment.unproven
     transaction.save_segment(new._replace(end=end, facts=facts, unproven=unproven), interval)
@@ -398,18 +398,25 @@ def _keep_others_of(directory: Directory, segment: Segment, numbers: set[int], *
     return _keep_others(directory, segment.name, end, numbers, verb=verb, is_touched=is_touched), is_touched
 
 
-def _to_read(facts: Facts) -> Facts:
+def _as_unread(facts: Facts) -> Facts:
     """Return the facts of files that a fix has not read yet."""
     return facts._replace(mtime=0, checksum=None)
 
 
 def _keep_newer(directory: Directory, source: str, there: Segment) -> None:
-    """Move the files above those of a segment to quarantine, but for those that a killed move has linked."""
-    with directory.inside(source) as folder:
-        linked = {each.inode for each in dir.entries_of(folder, source).values()}
-    with directory.inside(there.name) as folder:
-        files = dir.entries_of(folder, there.name).items()
-    kept = {number for number, each in files if number < there.end.length or each.inode in linked}
+    """Move the files above those of a segment to quarantine, but for those that are also in the segment `source`.
+
+    A killed move has linked or copied them.
+    """
+    with open_directory(directory, source) as folder:
+        entries = MetadataFile.of(folder)
+        mine = {(entry.size, entry.checksum) for entry in map(entries.get, entries)} if entries is not None else set()
+    with open_directory(directory, there.name) as folder:
+        kept = {
+            number
+            for number, size in dir.files_of(folder, there.name).items()
+            if number < there.end.length or (size, dir.checksum_of(folder, dir.file_name(there.name, number))) in mine
+        }
     _keep_others(directory, there.name, there.end.length, kept, verb="move")
 
 

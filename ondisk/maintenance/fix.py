@@ -17,6 +17,7 @@ from ondisk.errors import (
     KeyMissing,
     LockError,
     OndiskError,
+    ReadOnly,
     SegmentCorrupt,
     StateError,
     StorageError,
@@ -333,7 +334,7 @@ def _fix_together(inspection: Inspection, group: list[_Waiting], fixed: list[Don
                 read.append((diagnosis, outcome))
             done = iter(commit(transaction, [outcome for _, outcome in read if outcome is not None]))
             fixed += [_result(each, outcome and next(done)) for each, outcome in read]
-    except KeyMissing:  # perhaps only of one of them
+    except (KeyMissing, ReadOnly):  # perhaps only of one of them
         return
     except (DurabilityLost, LockError, StateError):
         raise

@@ -197,10 +197,11 @@ def migrate(
         LockError: others wrote, or read an older state of the index, for longer than `lock_timeout`.
         DiskFull: there is no space for a second index; nothing was changed.
 
-    Durability: the new index is built beside the old one and synced. If the revision changes, the old index is copied
-        to `index.sqlite.before-REVISION` and synced. Then the archives that are left out move, and the new index
-        replaces the old one by a rename. After a crash at any moment, it is the old or the new one, complete, and
-        another migration with the same arguments continues.
+    Durability: an index that was exchanged gets a new UUID and the sentinel first. The new index is built beside the
+        old one and synced. If the revision changes, the old index is copied to `index.sqlite.before-REVISION` and
+        synced. Then the archives that are left out move, and the new index replaces the old one by a rename. After a
+        crash at any moment, it is the old or the new one, complete, and another migration with the same arguments
+        continues.
     Locks: the writers' lock, and those of the archives. Running queries keep the index that they began with.
     Cost: the space of a second index, and of a third if the revision changes; beside the index of each archive, that of
         a copy. With new fields or types, all segments are read once.
@@ -234,10 +235,14 @@ def migrate(
 def _settle_exchanged(directory: Directory, config: DatasetConfig) -> None:
     """Make an index that was exchanged safe to write to, as the next opening would: a new one would not show it."""
     with old(directory, config) as before:
-        state = before.state() if before is not None and before.revision == REVISION else None
-    exchanged = None if state is None else Tide(directory).exchanged(lambda: state)
-    if exchanged is not None:
-        take_over(directory, exchanged, config.lock_timeout)
+        exchanged = None if before is None else Tide(directory).exchanged(before.state)
+        if before is None or exchanged is None:
+            return
+        if before.revision != REVISION:
+            why = "its index was exchanged for an older one, or for another one"
+            fix = f"Run {command('fix', directory.path, '--yes')}"
+            raise old_archives.refused(directory, "cannot be migrated", why, fix)
+    take_over(directory, exchanged, config.lock_timeout)
 
 
 @dataclass(slots=True)

@@ -166,7 +166,7 @@ def _state_of(remark: Remark) -> State:
 def raise_fatal(error: OndiskError | OSError) -> None:
     """Raise an error at one segment again, if it would also occur at the others.
 
-    They may need other keys, or be in folders to which this user may write.
+    Other segments may have other keys, or be in folders to which this user may write.
     """
     if isinstance(error, _FATAL) and not isinstance(error, KeyMissing | ReadOnly):
         raise error

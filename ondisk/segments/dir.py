@@ -235,13 +235,18 @@ def files_of(folder: Directory, name: str) -> dict[int, int]:
 
 def verify_file(folder: Directory, file: str, entry: MetadataEntry) -> None:
     """Read a file, and raise FrameCorrupt unless it matches its entry."""
+    size = folder.open_to_read(file).size()
+    if size != entry.size:
+        raise FrameCorrupt(f"it has {size} bytes instead of {entry.size}")
+    verify(checksum_of(folder, file), entry.checksum)
+
+
+def checksum_of(folder: Directory, file: str) -> int:
     opened = folder.open_to_read(file)
-    if opened.size() != entry.size:
-        raise FrameCorrupt(f"it has {opened.size()} bytes instead of {entry.size}")
     checksum = at = 0
     while chunk := opened.read(at, _CHUNK):
         checksum, at = crc32(chunk, checksum), at + len(chunk)
-    verify(checksum, entry.checksum)
+    return checksum
 
 
 def is_whole(folder: Directory, file: str, entry: MetadataEntry) -> bool:

@@ -152,6 +152,7 @@ def drop(directory: Directory, name: str) -> None:
     directory.discard(name + RECORD)
     directory.sync(parent_of(name))
     directory.remove_directory(parent_of(name))
+    directory.kept = [each for each in directory.kept if each != name]
 
 
 def export(directory: Directory, name: str, target: Directory, alias: str) -> None:

@@ -73,7 +73,7 @@ def _connect(directory: Directory) -> Any:
 def _connected(directory: Directory, options: str) -> Connection:
     for suffix in ("", "-journal", "-wal", "-shm"):
         directory.regular_file(INDEX + suffix)
-    connection = Connection(f"file://{quote(os.fsencode(directory.path / INDEX))}?{options}")
+    connection = Connection(f"file://{quote(os.fsencode(directory.held(INDEX)))}?{options}")
     try:
         for setting in _SETTINGS:
             connection.execute(f"PRAGMA {setting}")

@@ -229,7 +229,7 @@ def _chosen(name: Any, config: DatasetConfig, known: Mapping[str, tuple[str | No
     if name == DATA:
         return Chosen(name, "data")
     if isinstance(name, str) and not is_unicode(name):
-        raise InvalidInput(f"there is no column {shown(name)}, which is not Unicode")
+        raise InvalidInput(f"the name of the column {shown(name)} is not valid Unicode")
     if isinstance(name, str) and name.startswith(CONTENT) and name != CONTENT:
         return Chosen(name, "content", name.removeprefix(CONTENT))
     if isinstance(name, str) and name.startswith(METADATA) and name != METADATA:

@@ -66,7 +66,7 @@ def _in_one_line(records: CsvRecords) -> CsvRecords:
     if not several:
         return records
     kept = [place for place, line in enumerate(records.lines) if line not in several]
-    reason = "a cell has several lines, which cannot be read with comments, or blanks as the delimiter"
+    reason = "a cell has several lines; omit --comment, or --delimiter blanks, to read it"
     refused = records.refused | dict.fromkeys(several, reason)
     return CsvRecords([records.rows[place] for place in kept], [records.lines[place] for place in kept], refused)
 

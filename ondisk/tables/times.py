@@ -233,8 +233,9 @@ class Times(dict[str, int | str]):
 
     def _strptime(self, text: str) -> int | str:
         day = clock = ""
-        if self._separator and text.count(self._separator) == 1:  # strptime takes others for it, such as U+00A0
-            day, _, clock = text.partition(self._separator)
+        halves = text.split(self._separator if self._separator == "T" else None) if self._separator else ()
+        if len(halves) == 2:  # else the date and the clock cannot be told apart: "1/ 2/2026 06:00"
+            day, clock = halves
             midnight, parts = self._dates.get(day), self._clocks.get(clock)
             if midnight is not None and parts is not None:
                 return self._moment(midnight + parts[0], parts[1])

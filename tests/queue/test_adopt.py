@@ -353,3 +353,19 @@ def test_deleted_events_stay_deleted_when_another_program_appends_to_their_segme
         segment.write_bytes(content)
         dataset.fix()
         assert [each.metadata["n"] for each in dataset.query()] == [0, 2, 3, 4, 5]
+
+
+def test_events_that_did_not_fit_the_fields_are_read_when_the_fields_fit_them(create, tmp_path):
+    with create("source", format="seg", step="sequence", compression="none", fields={"n": "text"}) as source:
+        source.append(Datum(datetime(2026, 11, 20, n, tzinfo=UTC), {"n": f"n{n}"}, {}) for n in range(3))
+        content = (source.path / "0.seg").read_bytes()
+    path = tmp_path / "queue"
+    path.mkdir()
+    (path / "0.seg").write_bytes(content)
+    ondisk.adopt(path, {"fields": {"n": "integer"}})
+    (path / CONFIG).write_text((path / CONFIG).read_text().replace('n = "integer"', 'n = "text"'))
+    ondisk.migrate(path)
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        dataset.repack()
+        assert [each.metadata["n"] for each in dataset.query()] == ["n0", "n1", "n2"]

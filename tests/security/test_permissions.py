@@ -320,3 +320,16 @@ def test_a_leftover_in_a_folder_that_may_not_be_written_is_in_nobodys_way(path: 
     (path / "2026").chmod(0o555)
     with as_nobody():
         opened(path, lambda dataset: dataset.append([one(400, 1, dataset.config.format)]))()
+
+
+def test_a_fix_does_the_rest_where_a_folder_may_not_be_written(path: Path) -> None:
+    if first(path).is_dir():
+        pytest.skip("nothing is written to read a folder")
+    empty = path / f"2026/11-27{first(path).suffix}"
+    empty.touch()
+    os.chown(empty, NOBODY, NOBODY)
+    lose_index(path)
+    (path / "2026").chmod(0o555)
+    error_of(opened(path, lambda dataset: dataset.fix()))
+    with ondisk.open(path) as dataset:
+        assert [*dataset.query("reftime: >=2027")] != []
