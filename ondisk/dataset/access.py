@@ -361,7 +361,7 @@ class Access:
         with self.current().index.snapshot() as snapshot:
             if all(self._is_elsewhere(snapshot, name) is None for _, name, *_ in segment_rows.moved(snapshot)):
                 return  # nothing is left to do, or its disk is away
-        with contextlib.suppress(LockError, DiskFull, ReadOnly), self.transaction("open") as transaction:
+        with contextlib.suppress(LockError, DiskFull), self.transaction("open") as transaction:
             self.leave_moved(transaction)
             transaction.commit()
 
@@ -373,13 +373,19 @@ class Access:
         with self.current().index.snapshot() as snapshot:
             left = segment_rows.moved(snapshot)
             elsewhere = {name: self._is_elsewhere(snapshot, name) for _, name, *_ in left}
-        done = [each for each in left if elsewhere[each[1]] is not None]
-        for generation, name, format, size, facts in done:
+        done: list[int] = []
+        for generation, name, format, size, facts in left:
+            if elsewhere[name] is None:
+                continue
             if elsewhere[name]:
                 committed = Committed(size, facts, self.format(format).mutable)
-                leave(self.directory, name, generation, committed)
+                try:
+                    leave(self.directory, name, generation, committed)
+                except ReadOnly:  # its folder may not be written; the next opening tries again
+                    continue
                 self.clean_up_later(name)
-        transaction.forget_moved(generation for generation, *_ in done)
+            done.append(generation)
+        transaction.forget_moved(done)
         return len(done)
 
     def _is_elsewhere(self, snapshot: Snapshot, name: str) -> bool | None:

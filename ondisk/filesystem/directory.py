@@ -131,12 +131,9 @@ class Directory(Closing):
             self._descriptor = -1
 
     def held(self, name: str) -> str:
-        """Return the path of a name for a library that opens files by path.
-
-        If the path of this folder leads to another one now, it is where this one is, if `/proc` says so.
-        """
-        with contextlib.suppress(OSError):
-            if not os.path.samestat(os.stat(self.path), os.fstat(self._descriptor)):
+        """Return the path of a name for a library that opens files by path, also after this folder was moved."""
+        with contextlib.suppress(OSError):  # without `/proc`, or the permission to read there
+            if not self.is_removed:
                 return f"{os.readlink(f'/proc/self/fd/{self._descriptor}')}/{name}"
         return self.at(name)
 

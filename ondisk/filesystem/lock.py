@@ -65,8 +65,8 @@ class WritersLock:
         """
         import filelock
 
-        if self._lock is None:
-            path = self._directory.path / self._name
+        path = self._directory.held(self._name)
+        if self._lock is None or (self._lock.lock_file != path and not self._lock.is_locked):
             self._lock = filelock.FileLock(
                 path,
                 timeout=self._timeout,

@@ -178,8 +178,9 @@ class Comparison:
         is_described = known is not None and known.deleted is not None and segment.copies is not Copies.ALL
         is_described = is_described and self._aside is None and not segment.has_unknown
         self._duplicates.may_compare(segment, segment.end.length if is_described else 0)
-        is_grown = known is not None and not known.damage and self.subject.is_shared  # damaged data may be whole again
-        if is_grown and not self.subject.access.needs_check():
+        # What has no row may also be what was damaged before, or a second copy.
+        is_grown = known is not None and known.segment.copies is Copies.NONE and not known.damage
+        if is_grown and self.subject.is_shared and not self.subject.access.needs_check():
             self._first_new = self._duplicates.explained
         # An index that was lost does not know what it had of either.
         may_be_copy = known is None or known.segment.copies is not Copies.NONE or segment.has_unknown

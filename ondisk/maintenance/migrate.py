@@ -213,6 +213,7 @@ def migrate(
         dataset = _Dataset(directory, "", config, Migration(str(directory.path)))
         archives = stack.enter_context(old_archives.opened(directory))
         if dry_run:
+            _settle_exchanged(directory, config, dry_run=True)
             with old(directory, config) as before:
                 plan = _planned(dataset, before, archives, leave_out, forget)
                 if before is not None:
@@ -225,14 +226,14 @@ def migrate(
             stack.enter_context(WritersLock(each, config.lock_timeout).hold("migrate"))
             clear(each)
         settle_next(directory, config.lock_timeout)
-        _settle_exchanged(directory, config)
+        _settle_exchanged(directory, config, dry_run=False)
         _migrate(dataset, archives, leave_out, forget)
     for place in dataset.migration.left_out.values():
         migrate(place)
     return dataset.migration
 
 
-def _settle_exchanged(directory: Directory, config: DatasetConfig) -> None:
+def _settle_exchanged(directory: Directory, config: DatasetConfig, *, dry_run: bool) -> None:
     """Make an index that was exchanged safe to write to, as the next opening would: a new one would not show it."""
     with old(directory, config) as before:
         exchanged = None if before is None else Tide(directory).exchanged(before.state)
@@ -242,7 +243,8 @@ def _settle_exchanged(directory: Directory, config: DatasetConfig) -> None:
             why = "its index was exchanged for an older one, or for another one"
             fix = f"Run {command('fix', directory.path, '--yes')}"
             raise old_archives.refused(directory, "cannot be migrated", why, fix)
-    take_over(directory, exchanged, config.lock_timeout)
+    if not dry_run:
+        take_over(directory, exchanged, config.lock_timeout)
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ from ondisk.errors import (
     StorageError,
 )
 from ondisk.filesystem import Directory
+from ondisk.filesystem.lock import is_locked
 from ondisk.formats.vm2 import Vm2
 from ondisk.index import INDEX
 from ondisk.index.connections import Connections
@@ -1063,6 +1064,10 @@ def test_an_open_dataset_stays_the_one_that_was_opened_when_its_path_leads_to_an
         path.unlink()
         path.symlink_to("two")
         dataset.append([Datum(datetime(2026, 11, 21, tzinfo=UTC), {}, {"in": "one"})])
+        with dataset._access.locked("test"):
+            for name, expected in (("one", True), ("two", False)):
+                with Directory.open(tmp_path / name) as folder:
+                    assert is_locked(folder) == expected
     for name, count in (("one", 2), ("two", 1)):
         with ondisk.open(tmp_path / name) as dataset:
             assert [each.data for each in dataset.query()] == [{"in": name}] * count

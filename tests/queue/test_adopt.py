@@ -369,3 +369,22 @@ def test_events_that_did_not_fit_the_fields_are_read_when_the_fields_fit_them(cr
         dataset.fix()
         dataset.repack()
         assert [each.metadata["n"] for each in dataset.query()] == ["n0", "n1", "n2"]
+
+
+def test_a_second_copy_is_read_when_its_segment_grows_and_the_first_is_lost(create, tmp_path):
+    path = tmp_path / "queue"
+    path.mkdir()
+    for number, first in ((0, 1), (1, 2)):
+        values = {"format": "seg", "step": "sequence", "compression": "none", "fields": {"n": "integer"}}
+        with create(f"source {number}", **values) as source:
+            source.append(Datum(datetime(2026, 11, 20, n, tzinfo=UTC), {"n": n}, {}) for n in range(first, first + 3))
+            content = (source.path / "0.seg").read_bytes()
+            cut = [each.location.offset for each in source.query()][2]
+        (path / f"{number}.seg").write_bytes(content[:cut])
+    ondisk.adopt(path, {"fields": {"n": "integer"}, "unique": ["n"]})
+    (path / "0.seg").unlink()
+    with ondisk.open(path) as dataset:
+        dataset.fix(forget=True)
+        (path / "1.seg").write_bytes(content)
+        dataset.fix()
+        assert [each.metadata["n"] for each in dataset.query()] == [2, 3, 4]
