@@ -17,7 +17,7 @@ from ondisk.errors import DataOffline, NeedsCheck, SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.index import INDEX, Snapshot, segment_rows
 from ondisk.segments.places import Place, check_readable, has_files, home, named, outside, place
-from ondisk.step import ARCHIVE, LAST, Interval
+from ondisk.step import ARCHIVE, LAST, Interval, place_of
 
 if TYPE_CHECKING:
     from ondisk.dataset.access import Access
@@ -145,6 +145,18 @@ def _meets(snapshot: Snapshot, found: Place, interval: Interval) -> bool:
     if has_rows or found.identity is None:
         return segment_rows.meets(snapshot, found.name, interval)
     return not (interval & Interval(found.identity.begin, found.identity.end)).is_empty
+
+
+def check_not_away(access: Access, *names: str) -> None:
+    """Raise SegmentMissing if one of these segments is in a place that is away or offline."""
+    for each in {*map(place_of, names)} - {""}:
+        found = place(access.directory, each)
+        if found.identity is not None and found.why_away is not None:
+            raise missing(access.directory, found)
+    with access.current().index.snapshot() as snapshot:
+        for found in away_in(snapshot):
+            if found.name in map(place_of, names):
+                raise missing(access.directory, found)
 
 
 def missing(directory: Directory, found: Place) -> SegmentMissing:

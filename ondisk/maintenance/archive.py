@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.place_checks import away_in, maintained, missing
+from ondisk.dataset.place_checks import check_not_away, maintained, missing
 from ondisk.datum import INTEGER_MAX
 from ondisk.errors import (
     AlreadyExists,
@@ -415,20 +415,9 @@ def _known_before(access: Access) -> dict[str, Known]:
         return {each.segment.name: each for each in all_known(access, snapshot)}
 
 
-def check_there(access: Access, *names: str) -> None:
-    for place in {*map(place_of, names)} - {""}:
-        found = places.place(access.directory, place)
-        if found.identity is not None and found.why_away is not None:
-            raise missing(access.directory, found)
-    with access.current().index.snapshot() as snapshot:
-        for found in away_in(snapshot):
-            if found.name in map(place_of, names):
-                raise missing(access.directory, found)
-
-
 def _decided(access: Access, name: str, target: str, before: Known | None) -> tuple[Diagnosis, Segment]:
     """Return the diagnosis of a segment, and its row; raise unless it can be moved to a name."""
-    check_there(access, name, target)
+    check_not_away(access, name, target)
     diagnosis, known = access.ask(Inspection(access).examine, name, before)
     if diagnosis is not None and diagnosis.error is not None and diagnosis.is_denied:
         raise diagnosis.error

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ondisk.dataset.access import Access
+from ondisk.dataset.place_checks import check_not_away
 from ondisk.errors import RESTORE, InvalidInput, SegmentCorrupt, SegmentMissing, command
 from ondisk.maintenance import rescan
-from ondisk.maintenance.archive import check_there
 from ondisk.maintenance.check import with_result, wrong_with
 from ondisk.maintenance.compare import Subject, explained
 from ondisk.maintenance.diagnosis import Known, misnamed
@@ -54,7 +54,7 @@ def _damaged(access: Access, name: str) -> tuple[Diagnosis, Known | None]:
     Raises:
         SegmentMissing, InvalidInput: as `salvaged`.
     """
-    check_there(access, name)
+    check_not_away(access, name)
     inspection = Inspection(access)
     with access.current().index.snapshot() as snapshot:
         before = next((each for each in all_known(access, snapshot) if each.segment.name == name), None)
