@@ -27,6 +27,7 @@ from ondisk.files.file_names import Describe
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Batch, is_dir
 from ondisk.formats.base import BATCH_BYTES, BATCH_SIZE, Format
+from ondisk.index.precedence import Precedence
 from ondisk.index.segment_rows import all_segments
 from ondisk.segments.dir import number_of
 from ondisk.segments.generations import hidden
@@ -64,7 +65,7 @@ def _known(dataset: Dataset, batch: Batch, names: Sequence[str]) -> dict[int, st
 
     Cost: reads what is stored with the same unique fields. Memory: one such datum.
     """
-    unique, keeps = dataset.config.unique, dataset.config.replace == "no"
+    unique, precedence = dataset.config.unique, Precedence.of(dataset.config)
     found: dict[int, str] = {}
     seen: dict[tuple[Any, ...], int] = {}
     if not unique:
@@ -73,17 +74,23 @@ def _known(dataset: Dataset, batch: Batch, names: Sequence[str]) -> dict[int, st
     with opened.index.snapshot() as snapshot:
         rows = zip(batch.reftimes, batch.metadata, batch.payloads, strict=True)
         for position, (reftime, metadata, content) in enumerate(rows):
-            is_same, problem = False, ""
+            is_same, problem, version = False, "", None
             key = tuple(reftime if name == "reftime" else metadata.get(name) for name in unique)
             if (last := seen.get(key)) is not None:  # the batch stores it before this one
                 is_same, problem = batch.payloads[last] == content, f"it differs from {names[last]}, which has {same}"
+                version = batch.metadata[last].get(precedence.version)
             elif (row := snapshot.of_key(reftime, metadata)) is not None:
                 problem = f"it differs from the file that is stored with {same}"
+                version = row[precedence.place]
                 try:
                     [[datum]] = opened.reader.rows(snapshot, [row[1:]])
                     is_same = datum.data == content
                 except OndiskError as error:
                     problem = f"it cannot be compared ({error.message}) with {same}"
+            new = metadata.get(precedence.version)
+            keeps = precedence.keeps_version(version, new)
+            # A file with equal bytes and a higher version is stored: then no version between them replaces it.
+            is_same &= precedence.rule != "newer" or keeps or version == new
             if problem and (is_same or keeps):
                 found[position] = STORED if is_same else problem
             else:

@@ -39,9 +39,12 @@ class Precedence(NamedTuple):
 
     def keeps(self, held: Sequence[Any], row: Sequence[Any]) -> bool:
         """Return whether a row still counts when another one with the same unique values is stored after it."""
+        return self.keeps_version(held[self.place], row[self.place])
+
+    def keeps_version(self, old: Any, new: Any) -> bool:
+        """Do as `keeps` with the versions of both rows."""
         if self.rule != "newer":
             return self.rule == "no"
-        old, new = held[self.place], row[self.place]
         return new is None or (old is not None and old > new)
 
     def keeps_in_sql(self, held: str, version: str) -> str:

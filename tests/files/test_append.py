@@ -337,3 +337,14 @@ def test_the_file_of_a_stored_datum_is_a_duplicate_under_any_name(create, tmp_pa
     assert (result.imported, result.duplicates) == (1, 2)  # the second one was deleted, so it is new
     result = files.append(dataset, [files_of[0]], time="mtime", fields={"site": "name"})
     assert (result.imported, result.duplicates, result.refused) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_the_newest_version_counts_in_whatever_calls_it_comes(create, tmp_path, together):
+    dataset = create(format="blob", unique=["reftime"], replace="newer", version_field="v", fields={"v": "integer"})
+    paths = [write(tmp_path / f"in/20261120_{v}.bin", text) for v, text in ((1, "x"), (3, "x"), (2, "y"))]
+    for some in [paths] if together else [[each] for each in paths]:
+        result = files.append(dataset, some, time="name:%Y%m%d", fields={"v": "name:2"})
+    assert [(each.metadata["v"], each.data) for each in dataset.query()] == [(3, b"x")]
+    assert result.refused == 1
+    assert "20261120_2.bin" in result.refusals[0][1]
