@@ -899,10 +899,14 @@ def test_two_segments_of_one_name_that_were_exchanged_are_both_followed(dataset)
     own, archived, between = (dataset.path / each for each in (name_of(dataset), f"{LAST}/{name_of(dataset)}", "x"))
     dataset.delete("n: 6")
     before = seqs(dataset.path)
-    own.rename(between)
-    archived.rename(own)
-    between.rename(archived)
-    assert dataset.fix().lost == maintain(dataset.path).lost == 0
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        numbers(reader)
+        own.rename(between)
+        archived.rename(own)
+        between.rename(archived)
+        assert dataset.fix().lost == maintain(dataset.path).lost == 0
+        with ondisk.open(dataset.path, read_only=True) as fresh:
+            assert [each.location for each in reader.query()] == [each.location for each in fresh.query()]
     assert seqs(dataset.path) == before
     check_whole(dataset.path, sorted([*EVERYTHING, 7]))
 
