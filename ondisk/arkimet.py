@@ -55,7 +55,7 @@ _REPLACE = {
     "usn": "newer",
 }
 _STEPS = {each: each for each in ("daily", "weekly", "biweekly", "monthly", "yearly")}
-# Commands that make of a segment one that ondisk can read, by what follows its name there. Without -i, tar would end
+# Commands that convert a segment to a form that ondisk can read, by the end of its name. Without -i, tar would end
 # after a member of a multiple of 512 bytes: arkimet writes a block of zeros there.
 _UNPACK = {
     ".gz": "gunzip {0}.gz",

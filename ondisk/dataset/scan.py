@@ -24,8 +24,8 @@ _Row: TypeAlias = tuple[int, int, int, Mapping[str, Any]]
 def scan(path: str, format: str | None, damage: list[Damage]) -> Iterator[Datum]:
     """Yield the data of a file without their content; `location` has the path, and where they are in the file.
 
-    Metadata are all that a datum says of itself, also the numbers that a dataset stores only if they are declared; but
-    none of what is in compressed blocks.
+    Metadata are all that a datum says of itself, also the numbers that a dataset stores only if they are declared.
+    Those that are only in compressed blocks are left out.
     `damage` gets the parts of the file that are no data.
 
     Raises ConfigError of an unknown format, InvalidInput of none that is known or a compressed file, NotFound,

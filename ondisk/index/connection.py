@@ -328,7 +328,7 @@ def translated(error: Exception, directory: Directory) -> OndiskError:
         return damaged(directory, f": a number in it is out of range: {error}")
     if isinstance(error, UnicodeDecodeError):
         return damaged(directory, f": its schema is damaged: {error.object!r}")
-    if "decode to UTF-8" in str(error):  # of the module sqlite3, which gives it no code
+    if "decode to UTF-8" in str(error):  # the module sqlite3 gives this error no code
         return damaged(directory, f" is damaged: {error}")
     code = int(getattr(error, "sqlite_errorcode", 0))
     message = f"{path}: {error}"

@@ -51,7 +51,7 @@ from ondisk.index.convert import Converted, Old, back_up, clear, free_name, in_c
 from ondisk.index.merge_indices import Taken, TakeOver
 from ondisk.index.swap import LOGS, move_log, swap_in
 from ondisk.index.tables import REVISION
-from ondisk.index.tide import TIDE, State, Tide, announce
+from ondisk.index.tide import TIDE, Exchanged, State, Tide, announce
 from ondisk.maintenance import old_archives
 from ondisk.maintenance.check import reason_at
 from ondisk.maintenance.observe import scan
@@ -213,7 +213,7 @@ def migrate(
         dataset = _Dataset(directory, "", config, Migration(str(directory.path)))
         archives = stack.enter_context(old_archives.opened(directory))
         if dry_run:
-            _settle_exchanged(directory, config, dry_run=True)
+            _exchanged(directory, config)
             with old(directory, config) as before:
                 plan = _planned(dataset, before, archives, leave_out, forget)
                 if before is not None:
@@ -226,25 +226,23 @@ def migrate(
             stack.enter_context(WritersLock(each, config.lock_timeout).hold("migrate"))
             clear(each)
         settle_next(directory, config.lock_timeout)
-        _settle_exchanged(directory, config, dry_run=False)
+        if (exchanged := _exchanged(directory, config)) is not None:  # as the next opening would do
+            take_over(directory, exchanged, config.lock_timeout)
         _migrate(dataset, archives, leave_out, forget)
     for place in dataset.migration.left_out.values():
         migrate(place)
     return dataset.migration
 
 
-def _settle_exchanged(directory: Directory, config: DatasetConfig, *, dry_run: bool) -> None:
-    """Make an index that was exchanged safe to write to, as the next opening would: a new one would not show it."""
+def _exchanged(directory: Directory, config: DatasetConfig) -> Exchanged | None:
+    """Return how the index was exchanged, or None: a new one would not show it. Raise if it is of an older revision."""
     with old(directory, config) as before:
         exchanged = None if before is None else Tide(directory).exchanged(before.state)
-        if before is None or exchanged is None:
-            return
-        if before.revision != REVISION:
+        if before is not None and exchanged is not None and before.revision != REVISION:
             why = "its index was exchanged for an older one, or for another one"
             fix = f"Run {command('fix', directory.path, '--yes')}"
             raise old_archives.refused(directory, "cannot be migrated", why, fix)
-    if not dry_run:
-        take_over(directory, exchanged, config.lock_timeout)
+    return exchanged
 
 
 @dataclass(slots=True)

@@ -71,16 +71,17 @@ def _follow_segments(access: Access, found: list[Moved]) -> Iterator[Done]:
             found = _without_stuck([each for each in found if _is_still_there(access, snapshot, each)])
             spans = {each.segment: segment_rows.interval_of(snapshot, each.segment) for each in found}
         sources = {each.segment.name for each in found}
-        exchanged = [each for each in found if each.name in sources]
-        transaction.set_names((each.segment.name, each.name) for each in exchanged)
         with contextlib.suppress(FileNotFoundError):  # one was moved on in the meantime
-            for each in found:
-                segment, name, there = each
-                moved = _at(access, segment, name, transaction.take_generation())
-                if there is not None and name not in sources:
-                    transaction.supersede(there)
-                transaction.move(segment, moved, spans[segment])
-                followed.append(each)
+            for segment, name, there in found:
+                if name not in sources:
+                    moved = _at(access, segment, name, transaction.take_generation())
+                    if there is not None:
+                        transaction.supersede(there)
+                    transaction.move(segment, moved, spans[segment])
+                    followed.append(Moved(segment, name, there))
+            exchanged = [each for each in found if each.name in sources]
+            transaction.set_names((each.segment.name, each.name) for each in exchanged)
+            followed += exchanged
         _forget_emptied(access, {each.segment.name for each in followed})
         transaction.commit()
     for segment, name, _ in followed:

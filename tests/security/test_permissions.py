@@ -319,7 +319,8 @@ def test_a_leftover_in_a_folder_that_may_not_be_written_is_in_nobodys_way(path: 
     (shutil.copytree if first(path).is_dir() else shutil.copy)(first(path), leftover)
     (path / "2026").chmod(0o555)
     with as_nobody():
-        opened(path, lambda dataset: dataset.append([one(400, 1, dataset.config.format)]))()
+        result = opened(path, lambda dataset: dataset.append([one(400, 1, dataset.config.format)]))()
+    assert result.imported == 1
 
 
 def test_a_fix_does_the_rest_where_a_folder_may_not_be_written(path: Path) -> None:
