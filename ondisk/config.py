@@ -1,44 +1,4 @@
-"""The configuration of a dataset: `dataset.toml`, validated.
-
-format = "seg"                  default format of appended data
-step = "daily"                  hourly | daily | weekly | biweekly | monthly | yearly: the time span of a segment; or
-                                sequence: numbered segments, as in a Beats disk queue
-segment_size = 104857600        bytes of a segment, decompressed; only with step = "sequence"
-unique = ["reftime", "area"]    the fields that together identify a datum; empty: nothing is a duplicate
-index = ["area"]                fields with an index of their own
-replace = "no"                  no | yes | newer: whether a duplicate replaces the stored datum
-version_field = "update"        with replace = "newer": the field that orders the versions of a datum
-max_datum_size = 134217728      bytes
-max_depth = 64                  levels of nesting allowed in input
-lock_timeout = 60               seconds to wait for other writers
-compression = "lz4"             lz4 | none: compression of new segments of the format seg; only version 2 has it;
-                                in a sequence "none" is the default: a restarted Beat does not read all of a
-                                compressed segment
-version = 2                     0 | 1 | 2: version of the disk queue's segments that seg writes; 0 is JSON
-payload = "cbor"                cbor | protobuf: how seg writes data; protobuf needs version 2
-encryption = "none"             none | aes-128-ctr | aes-256-gcm: of new segments of seg; CTR needs version 2, GCM has a
-                                version of its own and no compression
-segments = "concat"             concat | dir: one file for each segment, or for each datum; blob is always dir
-extension = "blob"              extension of the files of the format blob
-archive_age = 365               days after which repack moves a segment to the archive
-maintain_archives = ["2024"]    folders below .archive/, besides last, in which repack also rewrites and deletes
-delete_age = 3650               days after which repack deletes a segment, and appends refuse data
-deletions_kept = 30             days after which repack may forget that data were deleted, so that older tokens of
-                                replicas expire; without it, never
-quarantine_age = 90             days after which repack removes items from the quarantine; without it, never
-keep_replaced = "6h"            how long what delete_age has deleted stays readable for jobs of Spark that were planned
-                                before; default "0s"
-unknown_segments = "keep"       keep | delete: what repack does with segments that the index does not know
-filter = "area: north"          a match expression: the data that a pipeline routes to this dataset
-aliases = "match-alias.conf"    a file of aliases for match expressions, relative to this one; see
-                                `ondisk.matcher.aliases`
-replica = false                 whether it follows another dataset and takes no other writes; set by `ondisk replicate`
-[fields]                        declared metadata
-area = "text"                   integer | real | text | boolean | timestamp | bytes; item, for the names of
-                                `ondisk.items`
-[csv]                           options of appends of CSV, and of times in JSON lines if that is the format
-time = "when"                   see `ondisk.table_options`; an option of the append itself precedes
-"""
+"""The configuration of a dataset: `dataset.toml`, validated. `docs/dataset.md` explains each key."""
 
 from __future__ import annotations
 
@@ -72,7 +32,7 @@ _READ_SIZE = 128 * 1024 * 1024
 class ConfigDict(TypedDict, total=False):
     """The keys of `dataset.toml` as a mapping, so that type checkers find mistyped keys and values.
 
-    The module's docstring explains each key. A mapping that was read from somewhere else is checked by
+    The page `docs/dataset.md` explains each key. A mapping that was read from somewhere else is checked by
     `DatasetConfig.from_mapping`.
     """
 

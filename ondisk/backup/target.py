@@ -22,6 +22,7 @@ from ondisk.errors import (
     command,
 )
 from ondisk.filesystem import LOCK, Closing, Directory, WritableFile, WritersLock
+from ondisk.segments.generations import parent_of
 
 IDENTITY = "backup.json"
 _NEW = "points/.new"
@@ -30,7 +31,7 @@ _LIMIT = 64 * 1024  # bytes of `backup.json`
 _TOGETHER = 256  # files that are synced together
 _POINT = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z")
 _ROTTEN = re.compile(r"\.(.+)\.rotten")
-_COPY = re.compile(r"\.[0-9a-f]{8}(\.damaged)?$|^\..+\.new$")  # how the name of a copy ends; or a name of `_hidden`
+_COPY = re.compile(r"\.[0-9a-f]{8}(\.damaged)?$|^\..+\.new$")  # how the name of a copy ends; or a file that is written
 
 
 class BackupLock(WritersLock):
@@ -173,39 +174,39 @@ class Target(Closing):
 
     def has(self, path: str, size: int) -> bool:
         found = self.directory.stat(path)
-        return found is not None and found.st_size == size and self.directory.stat(_rotten(path)) is None
+        return found is not None and found.st_size == size and self.directory.stat(_beside(path, "rotten")) is None
 
     def note_damage(self, path: str) -> None:
         """Note that a file does not have its checksum, if this user may: the next backup then copies it again."""
         with contextlib.suppress(OndiskError, FileExistsError, FileNotFoundError):
-            self.directory.create_file(_rotten(path), make=False).close()
+            self.directory.create_file(_beside(path, "rotten"), make=False).close()
 
     def damaged_in(self, folder: str) -> set[str]:
         return {*(matched[1] for name in self.directory.names(folder) if (matched := _ROTTEN.fullmatch(name)))}
 
     def stage(self, path: str) -> WritableFile:
         """Create the file of a copy under a hidden name; `keep` or `drop` must follow."""
-        self.directory.discard(_hidden(path))
-        return self.directory.create_file(_hidden(path))
+        self.directory.discard(_beside(path, "new"))
+        return self.directory.create_file(_beside(path, "new"))
 
     def keep(self, path: str, name: str | None = None) -> None:
         """Let a staged file get its name soon; `flush` does it at last. `name`: another name in the same folder."""
-        self._waiting.append((_hidden(path), name or path))
+        self._waiting.append((_beside(path, "new"), name or path))
         if len(self._waiting) >= _TOGETHER:
             self.flush()
 
     def drop(self, path: str) -> None:
-        self.directory.discard(_hidden(path))
+        self.directory.discard(_beside(path, "new"))
 
     def flush(self) -> None:
         """Sync the staged files, then rename them to their names, which are durable after `commit`."""
-        folders = {_folder(name) for _, name in self._waiting}
+        folders = {parent_of(name) for _, name in self._waiting}
         if self._waiting and not self.directory.sync_together(folders):
             for staged, _ in self._waiting:
                 self.directory.open_to_read(staged).sync()
         for staged, name in self._waiting:
             self.directory.rename(staged, name, durable=False)
-            self.directory.discard(_rotten(name))
+            self.directory.discard(_beside(name, "rotten"))
         self._changed |= folders
         self._waiting.clear()
 
@@ -265,7 +266,7 @@ class Target(Closing):
                     for copy in self.copies(point, part):
                         needed.add(f"segments/{part.name}/{copy.file}")
                         if copy.is_dir:
-                            needed.add(_folder(f"segments/{part.name}/{copy.file}"))
+                            needed.add(parent_of(f"segments/{part.name}/{copy.file}"))
             return self._sweep("segments", needed)
 
     def _sweep(self, folder: str, needed: Collection[str]) -> int:
@@ -294,18 +295,9 @@ def _is_name(name: str) -> bool:
     return False
 
 
-def _hidden(path: str) -> str:
+def _beside(path: str, suffix: str) -> str:
     folder, slash, last = path.rpartition("/")
-    return f"{folder}{slash}.{last}.new"
-
-
-def _rotten(path: str) -> str:
-    folder, slash, last = path.rpartition("/")
-    return f"{folder}{slash}.{last}.rotten"
-
-
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0]
+    return f"{folder}{slash}.{last}.{suffix}"
 
 
 def _no_backup(path: str | os.PathLike[str]) -> DatasetNotFound:

@@ -157,37 +157,28 @@ class Access:
             DurabilityLost: a sync failed, now or earlier; nothing more is written. It may also be raised at the end of
                 the block, after a durable commit, so the block must record its result before it ends.
         """
-        if self.read_only:
-            raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
-        if verb in _BY_USERS:
+        if verb in _BY_USERS and not self.read_only:
             check_takes_data(self.path, self.config)
-        self._usable.check_may_lock()
-        with self._threads:
-            self.check_not_failed()
+        with self.locked(verb):
             try:
-                with self._lock.hold(verb):
+                waiting = self._waiting_with(adds)
+                with contextlib.ExitStack() as stack:
+                    transaction = self._begun(stack, lazy=waiting > 0)
                     try:
-                        waiting = self._waiting_with(adds)
-                        with contextlib.ExitStack() as stack:
-                            transaction = self._begun(stack, lazy=waiting > 0)
-                            try:
-                                yield transaction
-                            finally:
-                                if transaction.is_committed:
-                                    self.remembered.waiting = waiting
-                    except DiskFull as error:
-                        if self._opened is not None:
-                            self._opened.index.connections.shrink_log()
-                        error.hint = hint_about_space(self.path, self.config) or error.hint
-                        raise
-                    if transaction.checkpoint_error is not None:
-                        self._usable.failed = transaction.checkpoint_error
-                    elif transaction.has_no_older_readers:
-                        self._clean_up_after_commit()
-            except DurabilityLost as error:
-                self._usable.fail(error)
+                        yield transaction
+                    finally:
+                        if transaction.is_committed:
+                            self.remembered.waiting = waiting
+            except DiskFull as error:
+                if self._opened is not None:
+                    self._opened.index.connections.shrink_log()
+                error.hint = hint_about_space(self.path, self.config) or error.hint
                 raise
-            self.check_not_failed()
+            if transaction.checkpoint_error is not None:
+                self._usable.failed = transaction.checkpoint_error
+            elif transaction.has_no_older_readers:
+                self._clean_up_after_commit()
+        self.check_not_failed()
 
     def _begun(self, stack: contextlib.ExitStack, *, lazy: bool) -> Transaction:
         """Begin a transaction of the current index, and end it with the stack. The caller must hold the lock."""
@@ -475,7 +466,7 @@ class Access:
     @property
     def layout(self) -> Layout:
         """How its data are divided among segments, and what other programs do with these."""
-        return layout_of(self.config)
+        return layout_of(self.config.step)
 
     def has_sentinel(self) -> bool:
         return self.directory.inode(SENTINEL) is not None

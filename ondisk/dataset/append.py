@@ -252,7 +252,7 @@ def insert(
         return Stored()
     format.check_encrypts()
     writer = BatchWriter(directory, transaction, trusted=trusted)
-    roll = layout_of(config).roll(writer, config, format)
+    roll = layout_of(config.step).roll(writer, config, format)
     destinations: Destinations = (
         ByTime(batch, format, config, writer) if roll is None else InSequence(batch, format, roll)
     )

@@ -30,7 +30,7 @@ def info(dataset: Access) -> dict[str, Any]:
         begin, end = span(found)
         stored = _stored(snapshot)
         source = _source(snapshot) if opened.index.config.replica else None
-        pending = layout_of(opened.index.config).pending(dataset, snapshot)
+        pending = layout_of(opened.index.config.step).pending(dataset, snapshot)
     config = opened.index.config
     found_places = {each.name.split("/")[1]: each for each in places(dataset.directory).values()}
     index = dataset.directory.stat(INDEX)

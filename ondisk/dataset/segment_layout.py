@@ -129,13 +129,9 @@ UNUSED = Usage()
 BY_TIME = Layout()
 
 
-def layout_of(config: DatasetConfig) -> Layout:
-    """Return the layout of a dataset."""
-    return _layout_of(config.step)
-
-
 @cache
-def _layout_of(step: Step) -> Layout:
+def layout_of(step: Step) -> Layout:
+    """Return the layout of a dataset."""
     if step not in _OTHERS:
         return BY_TIME
     module, name = _OTHERS[step]

@@ -9,17 +9,7 @@
                   2 × 8   the same numbers at the last complete checkpoint, when the main file contained all commits
                       4   CRC-32 of all bytes before
 
-After each commit the writer overwrites the record, without a sync; if there was none, it waits for a complete
-checkpoint. So a power cut may leave an older mark than the index, which is not an error. An index with another UUID or
-with lower numbers than the mark was exchanged: somebody put back an older one, or that of another dataset. A mark that
-is missing, cut short or damaged says nothing.
-
-Whoever copies an older file over `index.sqlite` often leaves the write-ahead log. SQLite then reads the newest pages
-from the log and all others from the older file: the counters are right, and rows are missing. So the main file is
-compared without its log, too, with the second pair of numbers.
-
-If there is a mark, it announces a new UUID, synced, before an index with that UUID appears. From then on an index with
-either UUID is accepted, until a checkpoint has written the new one to the main file.
+`docs/architecture.md` says what a mark proves. One that is missing, cut short or damaged says nothing.
 """
 
 from __future__ import annotations

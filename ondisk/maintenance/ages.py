@@ -22,6 +22,7 @@ from ondisk.index import Snapshot, segment_rows
 from ondisk.index.sums import totals
 from ondisk.maintenance.states import State
 from ondisk.matcher import Everything
+from ondisk.segments.generations import parent_of
 from ondisk.segments.places import place
 from ondisk.step import DAY, LAST, Interval, days_ago, place_of
 
@@ -149,10 +150,10 @@ def kept(missing: Collection[str], known: Collection[str], absent: Collection[st
     Args:
         absent: the folders of missing segments that are not on disk either.
     """
-    of_folder, gone = Counter(map(folder_of, known)), Counter(map(folder_of, missing))
+    of_folder, gone = Counter(map(parent_of, known)), Counter(map(parent_of, missing))
     reasons = {}
     for name in missing:
-        folder = folder_of(name)
+        folder = parent_of(name)
         if folder in absent:
             reasons[name] = f"its folder {folder} does not exist"
         elif gone[folder] >= _MANY and 2 * gone[folder] > of_folder[folder]:
@@ -161,11 +162,6 @@ def kept(missing: Collection[str], known: Collection[str], absent: Collection[st
         elif len(missing) >= _MANY and 2 * len(missing) > len(known):
             reasons[name] = f"{len(missing)} of {len(known)} segments are missing"
     return reasons
-
-
-def folder_of(name: str) -> str:
-    """Return the folder of a segment."""
-    return name.rpartition("/")[0]
 
 
 def counted_from(clock: int, committed_at: int, newest: int | None) -> int | None:

@@ -16,14 +16,14 @@ from ondisk.errors import IndexCorrupt, InvalidInput, StorageError, command, cou
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
 from ondisk.index import Copies, Segment, Snapshot, segment_rows
-from ondisk.maintenance.ages import AgeLimits, Ages, folder_of, kept
+from ondisk.maintenance.ages import AgeLimits, Ages, kept
 from ondisk.maintenance.diagnosis import Circumstances, Known, diagnose
 from ondisk.maintenance.observe import all_known, known_of, observe
 from ondisk.maintenance.second_copy import missing_twin, other_copy_lacking, unknown_twin, why_no_copy
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.dir import METADATA
 from ondisk.segments.file_facts import Committed
-from ondisk.segments.generations import recorded_stat
+from ondisk.segments.generations import parent_of, recorded_stat
 from ondisk.segments.places import closed, places
 from ondisk.step import Interval, inner_of, place_of
 
@@ -119,7 +119,7 @@ class Inspection:
                     found = again
                 diagnoses.append(found)
         self._missing = {each.segment for each in diagnoses if State.MISSING in each.state}
-        folders = {*map(folder_of, self._missing)}
+        folders = {*map(parent_of, self._missing)}
         absent = {folder for folder in folders if folder and access.directory.stat(folder) is None}
         self._kept = _closed_twins(access.directory, self._missing) | kept(self._missing, known.keys(), absent)
         yield from (self._held(each, known.get(each.segment), at.usage) for each in diagnoses)
@@ -286,7 +286,7 @@ def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tupl
 
     Also yields a folder that cannot be read: the diagnosis of its name covers everything in it.
     """
-    folder, taken_for = Entry("", "directory", 0, 0, 0, 0), layout_of(config).taken_for
+    folder, taken_for = Entry("", "directory", 0, 0, 0, 0), layout_of(config.step).taken_for
     archived = [name.removesuffix("/") for name, each in places(directory).items() if each.why_away is None]
     waiting = [("", folder), *((name, folder) for name in archived)]
     while waiting:

@@ -4,29 +4,8 @@
     .NAME.PID                the next file, until it is complete
     NAME.bad, NAME.bad.2 …   damaged files, which were set aside
 
-    Token file, integers big-endian and signed:
-
-        version          2   the letter O, and the version of the layout, 1
-        entries              until eight bytes are left
-        CRC              8   CRC-32 of all bytes before
-
-    Entry:                   fields of n bytes follow their length in 4 bytes
-
-        partition id     n   the UUID of the source
-        host name        n   of the server of the source; empty for a path
-        replica id       n   the UUID of the replica
-        port             4   of the server; 0 for a path
-        bytes read       8   from the source
-        find token:
-          size           8   the bytes after this field
-          version        2   1
-          session        8   who wrote the last change that the replica has
-          offset         8   the number of that change
-          index start    8   -1, or how far a full comparison is complete
-          store key      n   of the datum that was compared last; empty without a comparison
-
-The layout is the one of Ambry's document "Replication Files and Format". What Ambry's own code writes has other fields:
-`ondisk.replication.ambry_token_files`. The first letter tells both apart.
+The layout is that of Ambry's document "Replication Files and Format"; `docs/replication.md` has it. What Ambry's own
+code writes has other fields: `ondisk.replication.ambry_token_files`. The first letter tells both apart.
 """
 
 from __future__ import annotations
