@@ -12,11 +12,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import DataOffline, NeedsCheck, SegmentMissing, command
 from ondisk.filesystem import Directory
-from ondisk.index import INDEX, Snapshot, segment_rows
-from ondisk.segments.places import Place, check_readable, has_files, home, named, outside, place
+from ondisk.index import Snapshot, segment_rows
+from ondisk.segments.places import UNREAD, Place, check_readable, closed, home, known_since, outside, place, write
 from ondisk.step import ARCHIVE, LAST, Interval, place_of
 
 if TYPE_CHECKING:
@@ -40,7 +39,9 @@ def away_in(snapshot: Snapshot) -> Iterator[Place]:
 
 
 def unknown_in(snapshot: Snapshot) -> list[Place]:
-    """Return the places with data that the index does not know: it was lost while they were away. They may be back.
+    """Return the places that may have data which the index has lost: they were away when a fix made it again.
+
+    They may be back, and the index may know some data in them.
 
     Call it before anything is read from the snapshot, which it may let begin again with the newest state.
     """
@@ -49,13 +50,37 @@ def unknown_in(snapshot: Snapshot) -> list[Place]:
 
 def _unknown_to(snapshot: Snapshot) -> Iterator[Place]:
     directory = snapshot.index.directory
-    for name in sorted(named(directory) - {*segment_rows.places(snapshot)}):
-        found = place(directory, name)
-        if found.identity is None or not found.identity.count:
-            continue
-        is_back = found.is_ours and _is_trusted(directory) and has_files(directory, name.rstrip("/"))
-        if found.why_away is not None or is_back:
-            yield found
+    for name, since in known_since(directory):
+        if since > snapshot.dataset()["generation"]:
+            yield place(directory, name)
+
+
+def _is_unread(found: Place) -> bool:
+    return found.identity is not None and found.identity.known_since == UNREAD
+
+
+def note_unread(access: Access) -> None:
+    """Note which places may have data that the index has lost, since they are away: until a fix has read them."""
+    with access.locked("fix"), access.current().index.snapshot() as snapshot:
+        for name, each in closed(access.directory).items():
+            identity = each.identity
+            if identity and each.renamed is None and identity.count > segment_rows.extent_of(snapshot, name)[0]:
+                write(access.directory, name, identity._replace(known_since=UNREAD), only_outside=True)
+
+
+def unread_places(access: Access) -> list[str]:
+    """Return the places that are back, and must be read."""
+    return [each.name for each in access.ask(unknown_in) if each.why_away is None]
+
+
+def note_read(access: Access, names: Iterable[str]) -> None:
+    """Note that places were read which were there all the time."""
+    with access.transaction("fix") as transaction:
+        since = transaction.take_generation()
+        transaction.commit()
+        for found in (place(access.directory, name) for name in names):
+            if found.identity is not None and found.why_away is None:
+                write(access.directory, found.name, found.identity._replace(known_since=since), only_outside=True)
 
 
 def _confirmed(snapshot: Snapshot, find: Callable[[Snapshot], Iterable[Place]]) -> list[Place]:
@@ -67,11 +92,6 @@ def _confirmed(snapshot: Snapshot, find: Callable[[Snapshot], Iterable[Place]]) 
         snapshot.renew()
         found = [each for each in find(snapshot) if each in found]
     return found
-
-
-def _is_trusted(directory: Directory) -> bool:
-    """Return whether the index is trusted; while it is not, each answer says that it may lack anything."""
-    return directory.stat(INDEX) is not None and directory.stat(SENTINEL) is None
 
 
 def away_segments(access: Access) -> dict[int, str]:
@@ -129,7 +149,7 @@ def _left_out(snapshot: Snapshot, needed: Iterable[Place], *, complete: bool) ->
     """Raise or warn of places whose data are needed; return those that are left out."""
     left_out = []
     for found in needed:
-        if found.renamed is not None:
+        if found.renamed is not None and not _is_unread(found):
             continue
         if complete or not found.is_offline:
             raise missing(snapshot.index.directory, found)
@@ -141,8 +161,7 @@ def _left_out(snapshot: Snapshot, needed: Iterable[Place], *, complete: bool) ->
 
 def _meets(snapshot: Snapshot, found: Place, interval: Interval) -> bool:
     """Return whether a place has data of an interval, as the index says, or else its identity."""
-    has_rows = bool(segment_rows.in_place(snapshot, found.name))
-    if has_rows or found.identity is None:
+    if found.identity is None or not _is_unread(found):
         return segment_rows.meets(snapshot, found.name, interval)
     return not (interval & Interval(found.identity.begin, found.identity.end)).is_empty
 
@@ -193,6 +212,5 @@ def _hint_of_unknown(directory: Directory, found: Place) -> str:
 
 
 def _unknown(directory: Directory, found: Place) -> str:
-    assert found.identity is not None
     why = found.why_away or f"{command('fix', directory.path, '--yes')} reads them"
-    return f"{directory.path}: the {found.identity.count} data in {found.name} are not in the index: {why}"
+    return f"{directory.path}: data in {found.name} may not be in the index: {why}"

@@ -20,11 +20,11 @@ from ondisk.datum import from_microseconds
 from ondisk.errors import command
 from ondisk.index import Snapshot, segment_rows
 from ondisk.index.sums import totals
-from ondisk.maintenance.states import State
+from ondisk.maintenance.states import Diagnosis, State
 from ondisk.matcher import Everything
 from ondisk.segments.generations import parent_of
 from ondisk.segments.places import place
-from ondisk.step import DAY, LAST, Interval, days_ago, place_of
+from ondisk.step import DAY, LAST, Interval, days_ago, interval_of, place_of
 
 _HOUR = 3600  # seconds
 
@@ -126,6 +126,17 @@ class AgeLimits:
 
 
 NO_LIMITS = AgeLimits()
+
+
+def aged_at(access: Access, name: str, ages: Ages) -> Diagnosis | None:
+    """Return the diagnosis of a segment at the name that it gets; None if it is not too old there."""
+    interval = interval_of(name, access.config.step)
+    state, reasons = (State.OK, []) if interval is None else AgeLimits.of(access, ages).state_of(name, interval)
+    if not state:
+        return None
+    found = Diagnosis(name, state, tuple(reasons))
+    why = ages.why_held(access, state)
+    return found if why is None else found.hold(why)
 
 
 def by_age_remedy(access: Access, doubt: str) -> str:

@@ -304,7 +304,7 @@ def forgetting(access: Access, name: str) -> Change:
         transaction.count_unnamed_lost(unnamed)
         if segments and found.identity is not None:  # who is killed after the commit has counted them
             transaction.on_rollback(partial(places.write, access.directory, place, found.identity, only_outside=True))
-            places.write(access.directory, place, found.identity._replace(count=0), only_outside=True)
+            places.write(access.directory, place, found.identity._replace(count=0, known_since=0), only_outside=True)
         transaction.after_commit(lambda: places.forget(access.directory, place))
         transaction.commit()
 

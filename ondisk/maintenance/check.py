@@ -15,7 +15,7 @@ from ondisk.datum import microseconds
 from ondisk.errors import AuthenticationFailed, IntegrityError, KeyMissing, OndiskError, SegmentMissing, StorageError
 from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
-from ondisk.maintenance.ages import Ages, by_age_remedy
+from ondisk.maintenance.ages import Ages, aged_at, by_age_remedy
 from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.moved_by_hand import moved_segments, renamed_places
 from ondisk.maintenance.observe import scan
@@ -102,7 +102,7 @@ def check(
             wrong = dict(read_all(access, whole, progress))
             errors += _unauthenticated(access, wrong.values())
             found = [with_result(each, wrong.get(each.segment)) for each in found]
-        report.add(_followed(access, found))
+        report.add(_followed(access, found, ages))
         report.segments += staged_by_jobs(access, now)
         try:
             report.quarantine = quarantine.total(access.directory)
@@ -124,8 +124,11 @@ def _may_be_read(diagnosis: Diagnosis) -> bool:
     return not (diagnosis.state & _UNREADABLE or diagnosis.consumed)
 
 
-def _followed(access: Access, found: list[Diagnosis]) -> list[Diagnosis]:
-    """Return the diagnoses without those of new names: a fix follows segments and folders that people have moved."""
+def _followed(access: Access, found: list[Diagnosis], ages: Ages) -> list[Diagnosis]:
+    """Return the diagnoses with what is done at new names: a fix follows segments and folders that people have moved.
+
+    Then only their age counts there.
+    """
     is_any_missing = any(State.MISSING in each.state for each in found)
     moved = {each.segment.name: each.name for each in moved_segments(access)} if is_any_missing else {}
     with access.current().index.snapshot() as snapshot:
@@ -135,7 +138,8 @@ def _followed(access: Access, found: list[Diagnosis]) -> list[Diagnosis]:
             for each in segment_rows.in_place(snapshot, old)
         }
     new_names = renamed.union(moved.values())
-    return [
+    aged = [each for name in sorted(new_names) if (each := aged_at(access, name, ages)) is not None]
+    return aged + [
         replace(each, reasons=(f"it was moved to {moved[each.segment]}",), held=False, moved=moved[each.segment])
         if each.segment in moved
         else each

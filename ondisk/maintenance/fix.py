@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.auxiliary_files import SENTINEL
+from ondisk.dataset.place_checks import note_read, note_unread, unread_places
 from ondisk.errors import (
     DurabilityLost,
     KeyMissing,
@@ -138,7 +139,8 @@ def _fix(
     yield from recognised(access)
     if needs_check:
         _restore_generations(access)
-    begun = access.ask(Snapshot.dataset)
+        note_unread(access)
+    begun, unread = access.ask(Snapshot.dataset), unread_places(access)
     yield from map(Done.of, access.layout.follow(access))
     inspection = Inspection(access, forget=forget)
     waiting = []
@@ -174,8 +176,11 @@ def _fix(
                     if scanned is not None:
                         scanned.rows.discard(access.directory)
     _restore_sums(access)
-    if needs_check and len(errors) == errors_before:
-        _remove_sentinel(access, begun["uuid"])
+    if len(errors) == errors_before:
+        if needs_check:
+            _remove_sentinel(access, begun["uuid"])
+        if unread:
+            note_read(access, unread)
 
 
 def _restore_sums(access: Access) -> None:

@@ -10,7 +10,7 @@ from itertools import product
 from ondisk import step
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
-from ondisk.dataset.place_checks import away_in, missing
+from ondisk.dataset.place_checks import away_in, missing, unknown_in
 from ondisk.dataset.segment_layout import Usage, layout_of
 from ondisk.errors import IndexCorrupt, InvalidInput, StorageError, command, counted
 from ondisk.filesystem import Directory, Entry
@@ -70,7 +70,8 @@ class Inspection:
             config.step,
             self.access.needs_check(),
             AgeLimits.of(self.access, self._ages),
-            config.unknown_segments == "delete",
+            # What is away may have been moved out of a place whose data the index has lost.
+            config.unknown_segments == "delete" and not self.access.ask(unknown_in),
             None if built_for is config.step else built_for,
             self.access.layout,
             self.access.layout.usage(self.access.directory),
@@ -235,15 +236,16 @@ class Inspection:
 def places_away(access: Access) -> Iterator[Diagnosis]:
     """Yield a diagnosis for each folder that is away; not of one that is offline on purpose, if the index knows it."""
     with access.current().index.snapshot() as snapshot:
+        unread = {each.name: each for each in unknown_in(snapshot)}
         known = {each.name: each for each in away_in(snapshot)}
     lost = {name: each for name, each in closed(access.directory).items() if each.identity and each.identity.count}
-    for name, each in (lost | known).items():
+    for name, each in (unread | lost | known).items():
         if each.renamed is not None:
             new = each.renamed.removesuffix("/")
             yield Diagnosis(name.removesuffix("/"), State.MISSING, (f"it was renamed to {new}",), moved=new)
         elif not each.is_offline or name not in known:
             error = missing(access.directory, each)
-            count = each.identity.count if each.identity is not None and name not in known else 0
+            count = each.identity.count if each.identity and each.why_away and name not in known else 0
             had = f"; it had {counted(count, 'datum')}, which the index does not know" if count else ""
             end = "" if f"{error.message}{had}".endswith("?") else "."
             reason = f"{error.message}{had}{end} {error.hint}"

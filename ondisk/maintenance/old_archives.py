@@ -27,7 +27,7 @@ from ondisk.index.tide import State, Tide
 from ondisk.json_values import parse_time
 from ondisk.segments import places
 from ondisk.segments.generations import REPLACED, left_behind, parents
-from ondisk.segments.places import Identity
+from ondisk.segments.places import UNREAD, Identity
 from ondisk.step import ARCHIVE, LAST, Interval
 
 SUMMARY = ".summary"
@@ -306,6 +306,8 @@ def _left_behind(archive: Directory) -> str | None:
 def identity_of(record: Known | None, summary: Summary | None) -> Identity:
     """Return what remains known of an archive that is not taken over; with a summary its place is offline."""
     uuid, generation = ("", 0) if record is None else (record.uuid, record.generation)
-    if summary is not None:
-        return Identity(uuid, generation, summary.count, is_offline=True).during(summary.interval)
-    return Identity(uuid, generation, 0 if record is None else record.count).during(record and record.interval)
+    known = record if summary is None else summary
+    if known is None:
+        return Identity(uuid, generation)
+    since, is_offline = UNREAD if known.count else 0, summary is not None
+    return Identity(uuid, generation, known.count, is_offline=is_offline, known_since=since).during(known.interval)

@@ -24,6 +24,7 @@ from ondisk.named_tuple import NamedTuple
 from ondisk.step import ARCHIVE, Interval, inner_of, place_of
 
 PLACE = ".place"
+UNREAD = 2**63 - 1
 _LONGEST = 4096  # bytes
 _LONGEST_NAME = 200  # bytes
 
@@ -38,6 +39,9 @@ class Identity(NamedTuple):
     begin: int = 0
     end: int = 0
     is_offline: bool = False  # somebody has said that it is away for long; only the file on the dataset's disk says so
+    # the index knows all of its data since it gave out this number of a generation; UNREAD before a fix has read it, if
+    # it was away when a lost index was made again
+    known_since: int = 0
 
     def during(self, interval: Interval | None) -> Identity:
         """Return it with another interval; None for no segments."""
@@ -168,6 +172,14 @@ def elsewhere(directory: Directory, segment: str) -> Iterator[str]:
                 yield name + inner_of(segment)
 
 
+def known_since(directory: Directory) -> Iterator[tuple[str, int]]:
+    """Yield the places of which an index had lost data, with the `known_since` of their identity."""
+    for name in sorted(named(directory)):
+        outer = _read(directory, outside(name))
+        if outer is not None and outer.known_since:
+            yield name, outer.known_since
+
+
 def outside(name: str) -> str:
     return f"{name.removesuffix('/')}{PLACE}"
 
@@ -284,5 +296,5 @@ def _read(directory: Directory, name: str) -> Identity | None:
         return None
     except (FileNotFoundError, NotADirectoryError, InvalidInput, ValueError, TypeError):
         return None
-    kinds = (str, int, int, int, int, bool)
+    kinds = (str, int, int, int, int, bool, int)
     return found if all(type(each) is kind for each, kind in zip(found, kinds, strict=True)) else None

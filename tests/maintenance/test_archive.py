@@ -901,7 +901,7 @@ def test_what_is_away_is_known_after_the_index_was_lost_too(make):
     aside = lose_index_without_the_archive(dataset)
     with ondisk.open(dataset.path) as again:
         assert again.fix().lost == 0
-        assert any("the 16 data in .archive/last/ are not in the index" in each for each in again.doubts())
+        assert any("data in .archive/last/ may not be in the index" in each for each in again.doubts())
         with pytest.raises(SegmentMissing):
             again.archive(segment(again, 1))
         (again.path / LAST).rmdir()
@@ -927,7 +927,7 @@ def test_who_needs_all_data_waits_for_what_an_index_has_lost_while_it_was_away(m
             assert found.segment == ".archive/tape"
             assert "16 data, which the index does not know" in found.reasons[0]
         for act in (again.changes, partial(again.backup, tmp_path / "backup", create=True)):
-            with pytest.raises(NeedsCheck, match=r"the 16 data in \.archive/tape/ are not in the index") as caught:
+            with pytest.raises(NeedsCheck, match=r"data in \.archive/tape/ may not be in the index") as caught:
                 act()
             assert caught.value.hint.endswith("--yes` then reads its data.")
         with ondisk.merged([again.path]) as merged, pytest.raises(DataOffline if offline else SegmentMissing):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from worlds import change_config
 
 import ondisk
 from ondisk import Datum, keys
@@ -76,3 +77,22 @@ def test_a_dry_run_reads_the_files_of_a_folder_that_were_touched(create, tmp_pat
         assert (planned.ok, [each.action for each in planned.findings]) == (0, ["rescan"])
         (done,) = dataset.fix()
         assert (done.action, done.lost) == ("rescan", 1)
+
+
+@pytest.mark.parametrize("to", ["", ".archive/last/", ".archive/other/"])
+def test_a_dry_run_says_that_what_was_moved_by_hand_is_deleted_where_it_is_now(create, to):
+    now = datetime.now(UTC)
+    with create(format="jsonl", step="daily") as dataset:
+        dataset.append(Datum(now - timedelta(days=days), {}, {"n": days}) for days in (100, 3, 2, 1))
+        name = f"{now - timedelta(days=100):%Y/%m-%d}.jsonl"
+        dataset.archive(name)
+        dataset.rename_archive("last", "kept")
+    path = dataset.path
+    change_config(path, "step =", "delete_age = 50\nstep =")
+    (path / to / name).parent.mkdir(parents=True, exist_ok=True)
+    (path / ".archive/kept" / name).rename(path / to / name)
+    with ondisk.open(path) as again:
+        planned = {each.segment: each.action for each in again.repack(dry_run=True) if each.state}
+        done = {each.segment: each.action for each in again.repack() if each.state}
+    assert planned == done
+    assert done == {f".archive/kept/{name}": "follow"} | ({} if "other" in to else {f"{to}{name}": "delete"})
