@@ -319,6 +319,16 @@ def test_limits(spark, dataset, limit, rows):
     assert loaded.limit(limit).count() == rows
 
 
+def test_a_limit_within_the_second_of_several_small_datasets_ends(spark, tmp_path):
+    paths = [str(tmp_path / name) for name in ("first", "second", "third")]
+    for path in paths:
+        with ondisk.create(path, {"format": "jsonl", "step": "yearly", "fields": {"number": "integer"}}) as made:
+            made.append(Datum(T + timedelta(hours=number), {"number": number}, {}) for number in range(30))
+    loaded = spark.read.format("ondisk").load(paths)
+    for limit in (29, 30, 50, 200):
+        assert len(loaded.limit(limit).collect()) == loaded.limit(limit).count() == min(limit, 90)
+
+
 def test_show_and_first_say_nothing_beside_their_result(spark, dataset, capfd):
     loaded = load(spark, dataset)
     loaded.show(5)

@@ -40,7 +40,7 @@ record LimitedReaders(PartitionReaderFactory python, int limit) implements Parti
       if (count >= limit) {
         last = python.get().copy();
         while (python.next()) {
-          // to the end
+          python.get(); // without it the reader stays at its row; joined partitions have more than the limit
         }
       }
       return true;
