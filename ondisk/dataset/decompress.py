@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 _Decompressor: TypeAlias = "_Gzip | BZ2Decompressor | LZMADecompressor"
 """Decompresses one member or frame; that of zstd has this form, too."""
 
-_PIECE = 1024 * 1024
+# What decompresses raises at damage, and what it had decompressed in that call is lost: so it gets and returns little.
+_GIVEN = 16 * 1024
+_PIECE = 64 * 1024
 _BEGIN = 4096
 _LONGEST = 16 * 1024 * 1024  # bytes of a line that are held back until its end
 _GZIP = b"\x1f\x8b"
@@ -82,7 +84,7 @@ def _members(
     given = b""  # compressed bytes that no member has taken yet
     while True:
         given = given.lstrip(b"\0") if compression in _PADDED else given  # between members, zeros are padding
-        if len(given) < len(_GZIP) and (more := stream.read(_PIECE)):
+        if len(given) < len(_GZIP) and (more := stream.read(_GIVEN)):
             given += more
             continue
         if not given:
@@ -93,7 +95,7 @@ def _members(
         while not member.eof:
             data = b""
             if member.needs_input:
-                data, given = given or stream.read(_PIECE), b""
+                data, given = given or stream.read(_GIVEN), b""
                 if not data:
                     raise _Damaged(f"the file ends before its {compression} does: it was cut off")
             try:
@@ -109,7 +111,9 @@ class _Gzip:
         from zlib_ng import zlib_ng  # here, as most files are not compressed; it takes half the time of zlib
 
         self._object = zlib_ng.decompressobj(wbits=16 + zlib_ng.MAX_WBITS)
+        self._kind: Any = zlib_ng.error  # its stub says that this is no class
         self._is_full = False
+        self._error: Exception | None = None
 
     @property
     def eof(self) -> bool:
@@ -124,9 +128,24 @@ class _Gzip:
         return self._object.unused_data
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        content = self._object.decompress(self._object.unconsumed_tail + data, max_length)
+        """Return what can be decompressed; raise the error of the library at damage, after all that precedes it."""
+        if self._error is not None:
+            raise self._error
+        before = self._object.copy()  # type: ignore[attr-defined]  # its stub lacks it
+        data = self._object.unconsumed_tail + data
+        try:
+            content = self._object.decompress(data, max_length)
+        except self._kind as error:
+            self._error, self._is_full = error, True
+            return b"".join(self._before_damage(before, data))
         self._is_full = len(content) == max_length  # more may be ready, although all input was taken
         return content
+
+    def _before_damage(self, before: Any, data: bytes) -> Iterator[bytes]:
+        """Yield what the bytes before the damage become: a wrong checksum at the end is the last of them."""
+        with contextlib.suppress(self._kind):
+            for at in range(len(data)):
+                yield before.decompress(data[at : at + 1])
 
 
 def begin_of(head: bytes, compression: str) -> bytes:

@@ -98,8 +98,18 @@ def test_a_wrong_checksum_is_damage():
     packed = bytearray(gzip.compress(LINES))
     packed[-5] ^= 1
     content, damage = unpacked("gzip", bytes(packed))
-    assert (content, damage.offset) == (LINES, len(LINES)) or damage.offset < len(LINES)
+    assert (content, damage.offset, damage.size) == (LINES, len(LINES), 0)
     assert damage.reason.startswith("its gzip is damaged: ")
+
+
+@pytest.mark.parametrize("compression", ["xz", "bzip2"])
+def test_most_of_what_precedes_damage_is_read(compression):
+    lines = b"".join(b"%d\n" % (number * 7919 % 1_000_003) for number in range(400_000))
+    packed = bytearray(pack(compression, lines))
+    packed[-200] ^= 1
+    content, damage = unpacked(compression, bytes(packed))
+    assert damage.offset == len(content) > len(lines) - 1_000_000
+    assert lines.startswith(content)
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
