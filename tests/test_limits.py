@@ -49,7 +49,7 @@ FIGURES = {
     "extension of `blob`": [16],
     "`archive_age`, `delete_age`, `deletions_kept`, `quarantine_age`": [AGE],
     "`lock_timeout`": [config._RANGES["lock_timeout"][1]],
-    "`dataset.toml`, `pipeline.toml`": [auxiliary_files._CONFIG_LIMIT, config._MAX_DOTS],
+    "`dataset.toml`, `pipeline.toml`": [auxiliary_files.CONFIG_LIMIT, config._MAX_DOTS],
     "a match expression": [parser.MAX_LENGTH],
     "parts of a condition": [where._MAX_NODES, where._MAX_DEPTH],
     "values of a condition, as in `.isin(…)`": [where._MAX_VALUES],
@@ -83,7 +83,7 @@ def test_the_figures_of_the_page_are_those_of_the_code(name):
 
 def test_limits_that_are_written_twice_agree():
     assert DEFAULTS.max_depth == payload.MAX_DEPTH
-    assert pipeline._LIMIT == auxiliary_files._CONFIG_LIMIT
+    assert pipeline._LIMIT == auxiliary_files.CONFIG_LIMIT
     assert command._NAMED == append._REFUSALS
     assert blocks._BYTES_EACH == 32
     assert vm2._IS_WHOLE(b"1" * 18)

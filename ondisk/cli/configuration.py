@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -126,8 +127,12 @@ def _proposal(name: str, table: dict[str, Any]) -> str:
 
 
 def _from_file(name: str) -> tuple[ondisk.DatasetConfig, str]:
-    with Input(name) as file:
-        content = file.readall()
+    from ondisk.dataset.auxiliary_files import CONFIG_LIMIT
+
+    with io.BufferedReader(Input(name)) as file:
+        content = file.read(CONFIG_LIMIT + 1)
+    if len(content) > CONFIG_LIMIT:
+        raise InvalidInput(f"{name} is larger than {CONFIG_LIMIT} bytes", hint="Is it the right file?")
     try:
         text = content.decode()
         return ondisk.DatasetConfig.from_toml(text, name), text

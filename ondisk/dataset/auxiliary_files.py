@@ -37,7 +37,7 @@ Identity: TypeAlias = tuple[tuple[int, int], tuple[int, int]] | None
 
 SENTINEL = "needs-check-do-not-pack"
 CONFIG = "dataset.toml"
-_CONFIG_LIMIT = 1024 * 1024  # bytes
+CONFIG_LIMIT = 1024 * 1024  # bytes
 SENTINEL_TEXT = (
     b"The index of this dataset was lost and rebuilt empty. It may not know all data."
     b" Run `ondisk fix DATASET --yes`, with the path of this folder.\n"
@@ -80,7 +80,7 @@ def untrusted(path: str | os.PathLike[str]) -> NeedsCheck:
 def read_config(directory: Directory) -> DatasetConfig:
     """Read `dataset.toml`; raise DatasetNotFound, or ConfigError if it is not valid."""
     try:
-        text = directory.read(CONFIG, _CONFIG_LIMIT).decode()
+        text = directory.read(CONFIG, CONFIG_LIMIT).decode()
     except FileNotFoundError:
         if directory.inode(INDEX) is None:
             raise no_dataset(directory.path) from None
@@ -178,8 +178,8 @@ def configuration_text(config: DatasetConfig, text: str | None) -> bytes:
             "the text of dataset.toml is another configuration", hint="Pass the text that it was read from."
         )
     content = text.encode()
-    if len(content) > _CONFIG_LIMIT:
-        problem = f"dataset.toml would be larger than {_CONFIG_LIMIT} bytes"
+    if len(content) > CONFIG_LIMIT:
+        problem = f"dataset.toml would be larger than {CONFIG_LIMIT} bytes"
         raise ConfigError(problem, hint="Shorten its comments.")
     return content
 

@@ -190,6 +190,10 @@ def batches(
 def _slices(rows: pa.RecordBatch, longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:
     """Yield rows in slices that fit into memory when decoded; raise LimitExceeded if what they share does not."""
     rows.validate(full=True)  # what a hostile table says about its own memory
+    kinds = [_decodable(column.type) for column in rows.columns]
+    if kinds != rows.schema.types:
+        columns = [column.cast(kind) for column, kind in zip(rows.columns, kinds, strict=True)]
+        rows = pa.RecordBatch.from_arrays(columns, rows.schema.names)
     weight = 1
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         weight += len(name) + len(str(column.type))  # each datum has the names of its keys
@@ -391,6 +395,18 @@ def _normal(kind: pa.DataType) -> pa.DataType:
         return pa.struct([(each.name, _normal(each.type)) for each in kind])
     if types.is_map(kind):
         return pa.map_(_normal(kind.key_type), _normal(kind.item_type))
+    return kind
+
+
+def _decodable(kind: pa.DataType) -> pa.DataType:
+    """Return a type whose dictionaries have no views, which Arrow does not decode; polars has them in Categorical."""
+    if types.is_dictionary(kind) and (types.is_string_view(kind.value_type) or types.is_binary_view(kind.value_type)):
+        return pa.dictionary(kind.index_type, _normal(kind.value_type), kind.ordered)
+    if types.is_struct(kind):
+        return pa.struct([each.with_type(_decodable(each.type)) for each in kind])
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = _decodable(kind.value_type)
+        return kind if inner == kind.value_type else pa.list_(inner)
     return kind
 
 

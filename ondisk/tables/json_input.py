@@ -7,6 +7,7 @@ read as the time is. All other keys stay as they are.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -109,7 +110,7 @@ def _text(key: str, value: object) -> str:
         raise InvalidInput(f"it has no {shown(key)}")
     if type(value) not in (str, int, float):
         raise InvalidInput(f"{shown(key)} must be a time, not {shown(value)}")
-    return value if isinstance(value, str) else repr(value)
+    return f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value)
 
 
 def _of_key(key: str, time: int | str) -> int | str:

@@ -46,6 +46,12 @@ def test_a_configuration_can_come_from_a_file_or_standard_input(run, name):
         assert dataset.config.max_depth == 5
 
 
+def test_a_configuration_that_does_not_end_is_refused_before_it_is_read(run):
+    ended = run("init", "new", "--config", "/dev/zero")
+    assert (ended.code, "/dev/zero is larger than 1048576 bytes" in ended.err) == (2, True)
+    assert not Path("new").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

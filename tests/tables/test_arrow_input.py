@@ -256,6 +256,18 @@ def test_tables_of_other_libraries_are_stored(stations, library):
     assert contents(stations) == [(T, {"station": 5}, {"wind": 3.5}), (T, {"station": 6}, {})]
 
 
+def test_categories_of_polars_are_texts(stations):
+    words = pa.array(["a", "bc"], pa.string_view())
+    found = pa.DictionaryArray.from_arrays(pa.array([1, None], pa.uint32()), words)
+    lists = pa.ListArray.from_arrays([0, 2, 3], pa.DictionaryArray.from_arrays(pa.array([0, 1, 1], pa.uint32()), words))
+    rows = {"reftime": times(T, T), "note": found, "lists": lists, "both": pa.StructArray.from_arrays([found], ["x"])}
+    assert stations.append_arrow(pa.table(rows)).imported == 2
+    assert contents(stations) == [
+        (T, {}, {"note": "bc", "lists": ["a", "bc"], "both": {"x": "bc"}}),
+        (T, {}, {"lists": ["bc"], "both": {}}),
+    ]
+
+
 def test_a_dataset_is_a_table_for_another_one(stations, create):
     stations.append_arrow(pa.table({"reftime": times(T), "station": [5], "note": ["x"]}))
     other = create("other", **STATIONS)

@@ -50,6 +50,11 @@ def test_a_number_is_a_time_with_a_format(dataset, when):
     assert found.reftime.replace(microsecond=0) == datetime(2026, 11, 20, 8, tzinfo=UTC)
 
 
+def test_a_small_fraction_is_a_time_with_a_format_too(dataset):
+    assert append(dataset, {"t": 0.00005}, time="t", time_format="unix").imported == 1
+    assert [found.reftime for found in dataset.query()] == [datetime(1970, 1, 1, 0, 0, 0, 50, tzinfo=UTC)]
+
+
 def test_a_zone_is_for_reftime_too(dataset):
     assert append(dataset, {"reftime": "2026-11-20T06:00:00"}, tz="UTC").imported == 1
 
