@@ -1188,6 +1188,26 @@ def test_what_the_index_has_lost_of_a_place_is_missed_until_a_fix_has_read_it(th
         assert dataset.doubts() == []
 
 
+def test_data_that_only_the_disk_of_an_archive_has_are_read(dataset, tmp_path):
+    """The dataset's own disk was restored from a backup, that of the archive is newer."""
+    if dataset.config.format == "blob":
+        pytest.skip("a merge of folders makes another folder")
+    path = dataset.path
+    dataset.close()
+    shutil.copytree(path, tmp_path / "backup", ignore=lambda folder, names: {"last"} & {*names})
+    with ondisk.open(path) as late:
+        late.append(data(late, range(6, 9)))
+        late.archive(name_of(late))
+    (path / LAST).rename(tmp_path / "disk")
+    shutil.rmtree(path)
+    (tmp_path / "backup").rename(path)
+    (tmp_path / "disk").rename(path / LAST)
+    assert maintain(path).lost == 0
+    with ondisk.open(path) as again:
+        assert numbers(again) == sorted([*EVERYTHING, 6, 7, 8])
+        assert [*again.quarantine] == []
+
+
 def lost_while_away(dataset, tmp_path):
     """Return the path of a dataset whose archive has come back after a fix has made a lost index again."""
     path = dataset.path
