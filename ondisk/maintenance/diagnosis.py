@@ -123,7 +123,7 @@ class OnDisk:
     # without one
     stray: str | None = None
     is_refused: bool = False  # a fix has read this file, and found none of the segment's data in it
-    # another program, which has made this segment of a sequence, has appended data to it; or it is of a newer archive
+    # another program, which has made this segment of a sequence, has appended data to it; or its place is newer
     has_grown: bool = False
     is_dir: bool = False  # its format has dir segments
     files: Files | None = None  # those of a directory; None for a file

@@ -245,7 +245,7 @@ def look_at(directory: Directory, name: str, entry: Entry, known: Known | None, 
     seen = None if committed is None else committed.seen_in(file, stat)
     has_grown = (
         known is not None
-        and (known.segment.shared or place_of(name) != "")  # ondisk appends to no archived one: it is of a newer state
+        and (known.segment.shared or place_of(name) != "")  # ondisk appends to none in a place: it is of a newer state
         and size > known.segment.end.size
         and seen not in OTHER_BYTES
         and has_more(file, known.segment.end, format)
