@@ -34,7 +34,7 @@ from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.durable_steps import complete, move
 from ondisk.maintenance.inspect import Inspection
-from ondisk.maintenance.moved_by_hand import renamed_places
+from ondisk.maintenance.moved_by_hand import recognised, renamed_places
 from ondisk.maintenance.observe import all_known
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
@@ -67,6 +67,7 @@ def moved(access: Access, names: Iterable[str], verb: str) -> list[Done]:
     Locks: takes the writers' lock for each segment.
     """
     with _reporting(access) as done:
+        done += recognised(access)
         before = _known_before(access)
         for name, target in _targets(access, names, verb):
             done.append(_moved(access, name, target, verb, before.get(name)))

@@ -31,7 +31,7 @@ def test_a_place_is_there_and_says_what_was_moved_to_it(directory, last):
     found = places.place(directory, LAST)
     assert (found.why_away, found.is_ours, found.is_offline) == (None, True, False)
     assert found.identity is not None
-    assert found.identity[1:] == (2, 20, 0, 9, False)
+    assert found.identity[1:] == (2, 20, 0, 9, False, 0)
     assert [*places.roots(directory)] == [LAST.removesuffix("/")]
 
 
