@@ -53,28 +53,30 @@ class Decompressed:
         return content
 
     def _whole_lines(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        held = b""  # a line whose end was not read yet
+        held = list[bytes]()  # a line whose end was not read yet
+        size = 0  # of that
         offset = 0  # decompressed bytes that are no longer held
         is_in_line = False  # the last of these is inside of a line
         try:
             for piece in pieces:
-                held += piece
-                end = held.rfind(b"\n") + 1
+                end = piece.rfind(b"\n") + 1
                 if end:
                     is_in_line = False
-                elif len(held) > _LONGEST:
-                    end, is_in_line = len(held), True
+                elif size + len(piece) > _LONGEST:
+                    end, is_in_line = len(piece), True
+                held.append(piece[:end] if end else piece)
+                size += len(held[-1])
                 if end:
-                    yield held[:end]
-                    offset, held = offset + end, held[end:]
+                    yield b"".join(held)
+                    offset, held, size = offset + size, [piece[end:]], len(piece) - end
         except _Damaged as damaged:
             if is_in_line:
                 hint = "Get the file again. What precedes the line may have been stored."
                 raise InvalidInput(f"{damaged}, inside of a line of more than {_LONGEST} bytes", hint=hint) from None
-            self.damage = Damage(offset, len(held), str(damaged))
+            self.damage = Damage(offset, size, str(damaged))
         else:
-            if held:
-                yield held
+            if size:
+                yield b"".join(held)
 
 
 def _members(

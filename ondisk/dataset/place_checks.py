@@ -55,17 +55,18 @@ def _unknown_to(snapshot: Snapshot) -> Iterator[Place]:
             yield place(directory, name)
 
 
-def _is_unread(found: Place) -> bool:
-    return found.identity is not None and found.identity.known_since == UNREAD
-
-
 def note_unread(access: Access) -> None:
-    """Note which places may have data that the index has lost, since they are away: until a fix has read them."""
-    with access.locked("fix"), access.current().index.snapshot() as snapshot:
+    """Note which places may have data that the index has lost, since they are away: until a fix has read them.
+
+    The caller must hold the writers' lock.
+    """
+    with access.current().index.snapshot() as snapshot:
+        is_older = segment_rows.unaccounted(snapshot) > 0
         for name, each in closed(access.directory).items():
-            identity = each.identity
-            if identity and each.renamed is None and identity.count > segment_rows.extent_of(snapshot, name)[0]:
-                write(access.directory, name, identity._replace(known_since=UNREAD), only_outside=True)
+            if each.identity is None or not each.identity.count or each.renamed is not None:
+                continue
+            if is_older or each.identity.count > segment_rows.extent_of(snapshot, name)[0]:
+                write(access.directory, name, each.identity._replace(known_since=UNREAD), only_outside=True)
 
 
 def unread_places(access: Access) -> list[str]:
@@ -74,7 +75,7 @@ def unread_places(access: Access) -> list[str]:
 
 
 def note_read(access: Access, names: Iterable[str]) -> None:
-    """Note that places were read which were there all the time."""
+    """Note that places were read."""
     with access.transaction("fix") as transaction:
         since = transaction.take_generation()
         transaction.commit()
@@ -88,10 +89,10 @@ def _confirmed(snapshot: Snapshot, find: Callable[[Snapshot], Iterable[Place]]) 
 
     They are looked at again, as a move may have emptied them before the newest state: that changes the identity first.
     """
-    if found := [*find(snapshot)]:
-        snapshot.renew()
-        found = [each for each in find(snapshot) if each in found]
-    return found
+    if not (names := {each.name for each in find(snapshot)}):
+        return []
+    snapshot.renew()
+    return [*{each.name: each for each in find(snapshot) if each.name in names}.values()]
 
 
 def away_segments(access: Access) -> dict[int, str]:
@@ -149,7 +150,7 @@ def _left_out(snapshot: Snapshot, needed: Iterable[Place], *, complete: bool) ->
     """Raise or warn of places whose data are needed; return those that are left out."""
     left_out = []
     for found in needed:
-        if found.renamed is not None and not _is_unread(found):
+        if found.renamed is not None and not found.is_unread:
             continue
         if complete or not found.is_offline:
             raise missing(snapshot.index.directory, found)
@@ -161,7 +162,7 @@ def _left_out(snapshot: Snapshot, needed: Iterable[Place], *, complete: bool) ->
 
 def _meets(snapshot: Snapshot, found: Place, interval: Interval) -> bool:
     """Return whether a place has data of an interval, as the index says, or else its identity."""
-    if found.identity is None or not _is_unread(found):
+    if found.identity is None or not found.is_unread:
         return segment_rows.meets(snapshot, found.name, interval)
     return not (interval & Interval(found.identity.begin, found.identity.end)).is_empty
 

@@ -182,10 +182,11 @@ def going_offline(access: Access, name: str) -> Change:
     if not count:
         raise _no_place(access, name)
     before = places.place(access.directory, place).identity or places.new_identity()
-    now = before._replace(count=count, is_offline=True).during(interval)
+    now = before if before.is_unread else before._replace(count=count).during(interval)
     reason = f"the index keeps what it knows of {counted(count, 'datum')}"
     done = Done(place.rstrip("/"), State.OK, (reason,), "set offline")
-    return Change(done, lambda _: places.write(access.directory, place, now, only_outside=True))
+    offline = now._replace(is_offline=True)
+    return Change(done, lambda _: places.write(access.directory, place, offline, only_outside=True))
 
 
 def coming_online(access: Access, name: str) -> Change:
@@ -249,7 +250,7 @@ def _recounted(access: Access, names: Collection[str]) -> dict[str, places.Ident
         for name in names:
             found, (count, interval) = places.place(access.directory, name), segment_rows.extent_of(snapshot, name)
             # A folder of second copies gets no identity: it may become the one whose segments somebody moves there.
-            if found.why_away is None and (count or found.is_ours):
+            if found.why_away is None and (count or found.is_ours) and not found.is_unread:
                 now = places.own_identity(access.directory, found)._replace(count=count).during(interval)
                 if (now != found.identity or not found.is_ours) and _is_writable(access.directory, name):
                     recounted[name] = now
@@ -289,7 +290,8 @@ def forgetting(access: Access, name: str) -> Change:
         raise StateError(f"the data of {access.path / place} are in {home}, and are not forgotten", hint=hint)
     if not segments and found.identity is None:
         raise _no_place(access, name)
-    unnamed = 0 if segments or found.identity is None else found.identity.count  # the index that knew them was lost
+    # The index that knew the others was lost.
+    unnamed = max(0, found.identity.count - count) if found.identity and (found.is_unread or not segments) else 0
 
     def make(transaction: Transaction) -> None:
         for each in segments:
@@ -308,7 +310,7 @@ def forgetting(access: Access, name: str) -> Change:
         transaction.after_commit(lambda: places.forget(access.directory, place))
         transaction.commit()
 
-    lost = count - kept or unnamed
+    lost = count - kept + unnamed
     reason = f"it is gone for good, and {counted(lost, 'datum', 'is')} lost"
     if kept:
         reason += f", except {counted(kept, 'datum')}: second copies have them"

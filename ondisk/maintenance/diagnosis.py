@@ -123,8 +123,7 @@ class OnDisk:
     # without one
     stray: str | None = None
     is_refused: bool = False  # a fix has read this file, and found none of the segment's data in it
-    # another program, which has made this segment of a sequence, has appended data to it; or its place is newer
-    has_grown: bool = False
+    has_grown: bool = False  # another program, which has made this segment of a sequence, has appended data to it
     is_dir: bool = False  # its format has dir segments
     files: Files | None = None  # those of a directory; None for a file
 
@@ -334,7 +333,7 @@ def _dirty(known: Known, found: OnDisk, start: int) -> Iterator[str]:
         yield f"{rows.gaps} bytes between its data belong to no datum, the first at byte {rows.gap_at}"
     if end.length > rows.data_end:
         yield f"{end.length - rows.data_end} bytes after its last datum belong to no datum"
-    if found.size > end.size + found.sealed and not (known.segment.shared or found.has_grown):
+    if found.size > end.size + found.sealed and not known.segment.shared:
         yield f"{found.size - end.size} bytes at its end belong to an interrupted or running append"
     if rows.misplaced and number_of(inner_of(known.segment.name).partition(".")[0]) is None:  # a sequence has no order
         yield f"{counted(rows.misplaced, 'datum', 'is')} out of time order, the first at byte {rows.misplaced_at}"

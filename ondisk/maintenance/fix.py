@@ -139,7 +139,8 @@ def _fix(
     yield from recognised(access)
     if needs_check:
         _restore_generations(access)
-        note_unread(access)
+        with access.locked("fix"):
+            note_unread(access)  # what comes back meanwhile is read by the next fix
     begun, unread = access.ask(Snapshot.dataset), unread_places(access)
     yield from map(Done.of, access.layout.follow(access))
     inspection = Inspection(access, forget=forget)
@@ -283,6 +284,7 @@ def _remove_sentinel(access: Access, uuid: str) -> None:
         with access.current().index.snapshot() as snapshot:
             is_same = snapshot.dataset()["uuid"] == uuid
         if is_same and access.has_sentinel():
+            note_unread(access)  # also what went meanwhile
             access.directory.unlink(SENTINEL)
             access.directory.sync()
 

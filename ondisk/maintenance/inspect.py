@@ -243,7 +243,7 @@ def places_away(access: Access) -> Iterator[Diagnosis]:
         if each.renamed is not None:
             new = each.renamed.removesuffix("/")
             yield Diagnosis(name.removesuffix("/"), State.MISSING, (f"it was renamed to {new}",), moved=new)
-        elif not each.is_offline or name not in known:
+        elif not each.is_offline or name not in known or each.is_unread:
             error = missing(access.directory, each)
             count = each.identity.count if each.identity and each.why_away and name not in known else 0
             had = f"; it had {counted(count, 'datum')}, which the index does not know" if count else ""

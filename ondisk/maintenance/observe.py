@@ -23,7 +23,6 @@ from ondisk.segments import dir
 from ondisk.segments.dir import METADATA, NEW_METADATA, SEQUENCE, checksum_of_stats, is_refused, seen_with_files
 from ondisk.segments.file_facts import located
 from ondisk.segments.generations import hidden, stray, waiting
-from ondisk.step import place_of
 
 _FEW = 10_000  # runs
 
@@ -245,7 +244,7 @@ def look_at(directory: Directory, name: str, entry: Entry, known: Known | None, 
     seen = None if committed is None else committed.seen_in(file, stat)
     has_grown = (
         known is not None
-        and (known.segment.shared or place_of(name) != "")  # ondisk appends to none in a place: it is of a newer state
+        and known.segment.shared
         and size > known.segment.end.size
         and seen not in OTHER_BYTES
         and has_more(file, known.segment.end, format)

@@ -43,6 +43,10 @@ class Identity(NamedTuple):
     # it was away when a lost index was made again
     known_since: int = 0
 
+    @property
+    def is_unread(self) -> bool:
+        return self.known_since == UNREAD
+
     def during(self, interval: Interval | None) -> Identity:
         """Return it with another interval; None for no segments."""
         begin, end = (0, 0) if interval is None else (interval.begin, interval.end)
@@ -66,6 +70,10 @@ class Place(NamedTuple):
     @property
     def is_offline(self) -> bool:
         return self.identity is not None and self.identity.is_offline
+
+    @property
+    def is_unread(self) -> bool:
+        return self.identity is not None and self.identity.is_unread
 
 
 def named(directory: Directory) -> set[str]:
@@ -262,12 +270,15 @@ def new_identity() -> Identity:
 
 def write(directory: Directory, name: str, identity: Identity, *, only_outside: bool = False) -> None:
     """Write both files of a place. `only_outside`: leave the one in the folder, which may not be there."""
-    text = json.dumps(identity._asdict()).encode() + b"\n"
     if not only_outside:
         with directory.inside(name.removesuffix("/"), make=True) as folder:
-            folder.replace(PLACE, text)
+            folder.replace(PLACE, _text(identity._replace(known_since=0)))  # the folder may come to another index
     with directory.inside(ARCHIVE) as archive:
-        archive.replace(f"{name.split('/')[1]}{PLACE}", text)
+        archive.replace(f"{name.split('/')[1]}{PLACE}", _text(identity))
+
+
+def _text(identity: Identity) -> bytes:
+    return json.dumps(identity._asdict()).encode() + b"\n"
 
 
 def rename(directory: Directory, renamed: Mapping[str, str]) -> None:

@@ -190,10 +190,7 @@ def batches(
 def _slices(rows: pa.RecordBatch, longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:
     """Yield rows in slices that fit into memory when decoded; raise LimitExceeded if what they share does not."""
     rows.validate(full=True)  # what a hostile table says about its own memory
-    kinds = [_decodable(column.type) for column in rows.columns]
-    if kinds != rows.schema.types:
-        columns = [column.cast(kind) for column, kind in zip(rows.columns, kinds, strict=True)]
-        rows = pa.RecordBatch.from_arrays(columns, rows.schema.names)
+    rows = pa.RecordBatch.from_arrays([*map(_without_views, rows.columns)], rows.schema.names)
     weight = 1
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         weight += len(name) + len(str(column.type))  # each datum has the names of its keys
@@ -398,16 +395,17 @@ def _normal(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _decodable(kind: pa.DataType) -> pa.DataType:
-    """Return a type whose dictionaries have no views, which Arrow does not decode; polars has them in Categorical."""
-    if types.is_dictionary(kind) and (types.is_string_view(kind.value_type) or types.is_binary_view(kind.value_type)):
-        return pa.dictionary(kind.index_type, _normal(kind.value_type), kind.ordered)
-    if types.is_struct(kind):
-        return pa.struct([each.with_type(_decodable(each.type)) for each in kind])
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        inner = _decodable(kind.value_type)
-        return kind if inner == kind.value_type else pa.list_(inner)
-    return kind
+def _without_views(column: pa.Array) -> pa.Array:
+    """Return a column without a dictionary of views, which Arrow does not decode: polars has them in Categorical."""
+    kind = column.type
+    if not types.is_dictionary(kind) or kind.value_type not in (pa.string_view(), pa.binary_view()):
+        return column
+    views, first = column.dictionary, 4 * column.dictionary.offset  # 16 bytes each, which begin with the length
+    size = sum(memoryview(views.buffers()[1]).cast("i")[first : first + 4 * len(views) : 4])
+    if size > max(_DECODED, _NESTED_RATIO * views.nbytes):  # they may share texts
+        hint = "Is it the right file? If so, write it again without categories."
+        raise LimitExceeded(f"categories of {views.nbytes} bytes would need {size} when they are read", hint=hint)
+    return column.cast(pa.dictionary(kind.index_type, _normal(kind.value_type), kind.ordered))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

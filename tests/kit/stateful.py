@@ -270,7 +270,7 @@ class DatasetMachine(RuleBasedStateMachine):
         """Append part of a datum to a file, as a crash leaves it; a repack removes it."""
         row = data.draw(st.sampled_from(self.model.rows))
         name = self.model.segment_of(row)
-        if row.place:  # ondisk appends to no archived segment
+        if row.place not in MAINTAINED:
             return
         tail = find(self.config.format)(self.model.config).encode([row.given]).payloads[0]
         with (self.path / name).open("ab") as file:

@@ -1188,26 +1188,6 @@ def test_what_the_index_has_lost_of_a_place_is_missed_until_a_fix_has_read_it(th
         assert dataset.doubts() == []
 
 
-def test_data_that_only_the_disk_of_an_archive_has_are_read(dataset, tmp_path):
-    """The dataset's own disk was restored from a backup, that of the archive is newer."""
-    if dataset.config.format == "blob":
-        pytest.skip("a merge of folders makes another folder")
-    path = dataset.path
-    dataset.close()
-    shutil.copytree(path, tmp_path / "backup", ignore=lambda folder, names: {"last"} & {*names})
-    with ondisk.open(path) as late:
-        late.append(data(late, range(6, 9)))
-        late.archive(name_of(late))
-    (path / LAST).rename(tmp_path / "disk")
-    shutil.rmtree(path)
-    (tmp_path / "backup").rename(path)
-    (tmp_path / "disk").rename(path / LAST)
-    assert maintain(path).lost == 0
-    with ondisk.open(path) as again:
-        assert numbers(again) == sorted([*EVERYTHING, 6, 7, 8])
-        assert [*again.quarantine] == []
-
-
 def lost_while_away(dataset, tmp_path):
     """Return the path of a dataset whose archive has come back after a fix has made a lost index again."""
     path = dataset.path
@@ -1236,21 +1216,29 @@ def renamed(path, name):
 def archived(path, name):
     with ondisk.open(path) as dataset:
         dataset.archive(name.replace("-20", "-21"))
-        with suppress(StateError):
-            dataset.repack()
+        dataset.repack()
 
 
-@pytest.mark.parametrize("act", [moved_out, moved_on, renamed, archived])
+def set_offline(path, name):
+    with ondisk.open(path) as dataset:
+        dataset.archive(name.replace("-20", "-21"))
+        dataset.rename_archive("last", "2030")
+        dataset.set_offline("2030")
+
+
+@pytest.mark.parametrize("act", [archived, moved_out, moved_on, renamed, set_offline])
 def test_what_an_index_has_lost_of_a_place_is_missed_until_a_fix_whatever_happens_there(dataset, tmp_path, act):
     name = name_of(dataset)
     path = lost_while_away(dataset, tmp_path)
     act(path, name)
     with ondisk.open(path) as again:
-        with pytest.raises(SegmentMissing):
-            numbers(again)
+        with pytest.warns(DataOffline) if act is set_offline else pytest.raises(SegmentMissing):
+            [*again.query("reftime:=2026-11-20")]
         with pytest.raises(NeedsCheck):
             again.backup(tmp_path / "backup", create=True)
         assert not again.check().is_clean
+        if act is set_offline:
+            again.set_online("2030")
     fix(path)
     with ondisk.open(path) as again:
         assert numbers(again) == EVERYTHING
@@ -1277,6 +1265,27 @@ def test_a_fix_that_ends_before_it_has_read_all_that_is_back_leaves_that_in_doub
     fix(path)
     with ondisk.open(path) as again:
         assert numbers(again) == EVERYTHING
+
+
+def test_all_that_a_place_had_is_counted_as_lost_when_it_is_forgotten(dataset, tmp_path):
+    path = lost_while_away(dataset, tmp_path)
+    archived(path, name_of(dataset))
+    shutil.rmtree(path / LAST)
+    with ondisk.open(path) as again:
+        assert again.fix(forget_place="last").lost == len(EVERYTHING)
+
+
+def test_a_place_that_goes_while_a_lost_index_is_made_again_is_missed(dataset, tmp_path, monkeypatch):
+    path = dataset.path
+    dataset.close()
+    lose_index(path)
+    (path / LAST).rename(tmp_path / "disk")
+    note, calls = fix_module.note_unread, []
+    with ondisk.open(path) as again, monkeypatch.context() as patched:
+        patched.setattr(fix_module, "note_unread", lambda access: note(access) if calls else calls.append(access))
+        again.fix()
+    with ondisk.open(path) as again, pytest.raises(SegmentMissing):
+        numbers(again)
 
 
 def test_nothing_is_deleted_as_unknown_while_the_index_lacks_what_a_place_had(dataset, tmp_path):

@@ -256,16 +256,23 @@ def test_tables_of_other_libraries_are_stored(stations, library):
     assert contents(stations) == [(T, {"station": 5}, {"wind": 3.5}), (T, {"station": 6}, {})]
 
 
+def categories(views, indices):
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.uint32()), views)
+
+
 def test_categories_of_polars_are_texts(stations):
-    words = pa.array(["a", "bc"], pa.string_view())
-    found = pa.DictionaryArray.from_arrays(pa.array([1, None], pa.uint32()), words)
-    lists = pa.ListArray.from_arrays([0, 2, 3], pa.DictionaryArray.from_arrays(pa.array([0, 1, 1], pa.uint32()), words))
-    rows = {"reftime": times(T, T), "note": found, "lists": lists, "both": pa.StructArray.from_arrays([found], ["x"])}
-    assert stations.append_arrow(pa.table(rows)).imported == 2
-    assert contents(stations) == [
-        (T, {}, {"note": "bc", "lists": ["a", "bc"], "both": {"x": "bc"}}),
-        (T, {}, {"lists": ["bc"], "both": {}}),
-    ]
+    views = pa.array(["x", "a", "bc"], pa.string_view())[1:]
+    assert stations.append_arrow(pa.table({"reftime": times(T, T), "note": categories(views, [1, None])})).imported == 2
+    assert contents(stations) == [(T, {}, {"note": "bc"}), (T, {}, {})]
+
+
+def test_categories_that_share_a_text_are_refused_before_each_gets_a_copy(stations):
+    view = (10_000).to_bytes(4, "little") + b"xxxx" + bytes(8)
+    views = pa.Array.from_buffers(
+        pa.string_view(), 1 << 16, [None, pa.py_buffer(view * (1 << 16)), pa.py_buffer(b"x" * 10_000)]
+    )
+    with pytest.raises(LimitExceeded, match="categories of"):
+        stations.append_arrow(pa.table({"reftime": times(T), "note": categories(views, [1])}))
 
 
 def test_a_dataset_is_a_table_for_another_one(stations, create):
