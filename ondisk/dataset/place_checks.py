@@ -55,18 +55,22 @@ def _unknown_to(snapshot: Snapshot) -> Iterator[Place]:
             yield place(directory, name)
 
 
-def note_unread(access: Access) -> None:
+def note_unread(access: Access, before: Iterable[str]) -> None:
     """Note which places may have data that the index has lost, since they are away: until a fix has read them.
 
     The caller must hold the writers' lock.
+
+    Args:
+        before: the places that were away when the fix began: they may be back, and were not read.
     """
     with access.current().index.snapshot() as snapshot:
         is_older = segment_rows.unaccounted(snapshot) > 0
-        for name, each in closed(access.directory).items():
-            if each.identity is None or not each.identity.count or each.renamed is not None:
+        for name in {*before, *closed(access.directory)}:
+            found = place(access.directory, name)
+            if found.identity is None or not found.identity.count or found.renamed is not None:
                 continue
-            if is_older or each.identity.count > segment_rows.extent_of(snapshot, name)[0]:
-                write(access.directory, name, each.identity._replace(known_since=UNREAD), only_outside=True)
+            if not segment_rows.in_place(snapshot, name) or (is_older and not found.is_offline):
+                write(access.directory, name, found.identity._replace(known_since=UNREAD), only_outside=True)
 
 
 def unread_places(access: Access) -> list[str]:
@@ -162,8 +166,9 @@ def _left_out(snapshot: Snapshot, needed: Iterable[Place], *, complete: bool) ->
 
 def _meets(snapshot: Snapshot, found: Place, interval: Interval) -> bool:
     """Return whether a place has data of an interval, as the index says, or else its identity."""
-    if found.identity is None or not found.is_unread:
-        return segment_rows.meets(snapshot, found.name, interval)
+    is_known = segment_rows.meets(snapshot, found.name, interval)
+    if is_known or found.identity is None or not found.is_unread:
+        return is_known
     return not (interval & Interval(found.identity.begin, found.identity.end)).is_empty
 
 

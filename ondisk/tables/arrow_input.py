@@ -401,6 +401,8 @@ def _without_views(column: pa.Array) -> pa.Array:
     if not types.is_dictionary(kind) or kind.value_type not in (pa.string_view(), pa.binary_view()):
         return column
     views, first = column.dictionary, 4 * column.dictionary.offset  # 16 bytes each, which begin with the length
+    if views.null_count:  # these may have any length
+        raise InvalidInput("it has categories that are null", hint="Write it again without these, or as Parquet.")
     size = sum(memoryview(views.buffers()[1]).cast("i")[first : first + 4 * len(views) : 4])
     if size > max(_DECODED, _NESTED_RATIO * views.nbytes):  # they may share texts
         hint = "Is it the right file? If so, write it again without categories."

@@ -21,6 +21,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.unreadable_data import Skipped
 from ondisk.errors import DataOffline, NeedsCheck, NotFound, SegmentMissing, StateError, StorageError
 from ondisk.filesystem import Directory, files
+from ondisk.index import INDEX
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance import archive as archive_module
 from ondisk.maintenance import fix as fix_module
@@ -1275,17 +1276,47 @@ def test_all_that_a_place_had_is_counted_as_lost_when_it_is_forgotten(dataset, t
         assert again.fix(forget_place="last").lost == len(EVERYTHING)
 
 
-def test_a_place_that_goes_while_a_lost_index_is_made_again_is_missed(dataset, tmp_path, monkeypatch):
+def test_a_place_that_comes_back_while_a_lost_index_is_made_again_is_missed(dataset, tmp_path, monkeypatch):
     path = dataset.path
     dataset.close()
     lose_index(path)
     (path / LAST).rename(tmp_path / "disk")
-    note, calls = fix_module.note_unread, []
+    restore = fix_module._restore_sums
+
+    def back(access):
+        restore(access)
+        (tmp_path / "disk").rename(path / LAST)
+
     with ondisk.open(path) as again, monkeypatch.context() as patched:
-        patched.setattr(fix_module, "note_unread", lambda access: note(access) if calls else calls.append(access))
+        patched.setattr(fix_module, "_restore_sums", back)
         again.fix()
     with ondisk.open(path) as again, pytest.raises(SegmentMissing):
         numbers(again)
+    fix(path)
+    with ondisk.open(path) as again:
+        assert numbers(again) == EVERYTHING
+
+
+@pytest.mark.parametrize("accident", ["older index", "sentinel"])
+def test_a_place_that_is_offline_is_known_after_a_fix_that_has_found_all_else(dataset, tmp_path, accident):
+    path = dataset.path
+    dataset.rename_archive("last", "tape")
+    dataset.set_offline("tape")
+    dataset.delete("n: 0")
+    dataset.close()
+    (path / ".archive/tape").rename(tmp_path / "tape")
+    shutil.copy2(path / INDEX, tmp_path / INDEX)
+    with ondisk.open(path) as again:
+        again.append(data(again, range(16, 19), 1))
+    if accident == "sentinel":
+        (path / "needs-check-do-not-pack").touch()
+    else:
+        shutil.copy2(tmp_path / INDEX, path / INDEX)
+    fix(path)
+    with ondisk.open(path) as again:
+        assert again.check().is_clean
+        assert again.doubts() == [f"{path}: .archive/tape/ is offline; its data were left out"]
+        assert again.summary().count == 14
 
 
 def test_nothing_is_deleted_as_unknown_while_the_index_lacks_what_a_place_had(dataset, tmp_path):
