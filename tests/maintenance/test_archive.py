@@ -911,7 +911,7 @@ def test_what_is_away_is_known_after_the_index_was_lost_too(make):
         assert again.doubts() == []
 
 
-@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize("offline", [True, False])
 def test_who_needs_all_data_waits_for_what_an_index_has_lost_while_it_was_away(make, tmp_path, offline):
     dataset = make()
     dataset.archive(segment(dataset))
