@@ -1,21 +1,21 @@
 """Places of the archive that are away or offline: what a query, an append and maintenance do with their segments.
 
 `ondisk.segments.places` says how a place that is away is recognised. The index knows all data in it, so whatever needs
-no data is answered in full: counts, summaries, metadata.
+no data is answered in full: counts, summaries, metadata. If it was lost while the place was away, it knows them only
+after a fix has read the place.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ondisk.config import DatasetConfig
 from ondisk.errors import DataOffline, NeedsCheck, SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.index import Snapshot, segment_rows
-from ondisk.segments.places import UNREAD, Place, check_readable, closed, home, known_since, outside, place, write
+from ondisk.segments.places import UNREAD, Place, check_readable, closed, home, named, outside, place, places, write
 from ondisk.step import ARCHIVE, LAST, Interval, place_of
 
 if TYPE_CHECKING:
@@ -29,13 +29,18 @@ def maintained(config: DatasetConfig) -> list[str]:
 
 def away_in(snapshot: Snapshot) -> Iterator[Place]:
     """Yield the places with segments that are away or offline. Cost: look-ups, and two small files for each."""
-    directory = snapshot.index.directory
     for name in segment_rows.places(snapshot):
-        found = place(directory, name)
-        # A folder of second copies has no identity of its own, and is no place: nothing is away if it goes.
-        is_place = directory.stat(outside(name)) is not None or segment_rows.extent_of(snapshot, name)[0] > 0
-        if found.why_away is not None and is_place:
+        if _is_away(snapshot, found := place(snapshot.index.directory, name)):
             yield found
+
+
+def _is_away(snapshot: Snapshot, found: Place) -> bool:
+    """Return whether a place that the index knows is away."""
+    if found.why_away is None:
+        return False
+    # A folder of second copies has no identity of its own, and is no place: nothing is away if it goes.
+    has_identity = snapshot.index.directory.stat(outside(found.name)) is not None
+    return has_identity or segment_rows.extent_of(snapshot, found.name)[0] > 0
 
 
 def unknown_in(snapshot: Snapshot) -> list[Place]:
@@ -49,10 +54,21 @@ def unknown_in(snapshot: Snapshot) -> list[Place]:
 
 
 def _unknown_to(snapshot: Snapshot) -> Iterator[Place]:
-    directory = snapshot.index.directory
-    for name, since in known_since(directory):
-        if since > snapshot.dataset()["generation"]:
-            yield place(directory, name)
+    return (each for each in places(snapshot.index.directory).values() if _is_unknown(snapshot, each))
+
+
+def _is_unknown(snapshot: Snapshot, found: Place) -> bool:
+    since = 0 if found.identity is None else found.identity.known_since
+    return since > 0 and since > snapshot.dataset()["generation"]
+
+
+def _missed_by(snapshot: Snapshot) -> Iterator[Place]:
+    """Yield what `away_in` and `_unknown_to` yield; their files are read once."""
+    directory, known = snapshot.index.directory, {*segment_rows.places(snapshot)}
+    for name in sorted(known | named(directory)):
+        found = place(directory, name)
+        if _is_unknown(snapshot, found) or (name in known and _is_away(snapshot, found)):
+            yield found
 
 
 def note_unread(access: Access, before: Iterable[str]) -> None:
@@ -96,7 +112,7 @@ def _confirmed(snapshot: Snapshot, find: Callable[[Snapshot], Iterable[Place]]) 
     if not (names := {each.name for each in find(snapshot)}):
         return []
     snapshot.renew()
-    return [*{each.name: each for each in find(snapshot) if each.name in names}.values()]
+    return [each for each in find(snapshot) if each.name in names]
 
 
 def away_segments(access: Access) -> dict[int, str]:
@@ -120,7 +136,7 @@ def check_complete(access: Access, snapshot: Snapshot) -> None:
 
 def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> list[str]:
     """Raise SegmentMissing if a place with data of an interval is away; return those offline, unless `complete`."""
-    found = _confirmed(snapshot, lambda state: chain(away_in(state), _unknown_to(state)))
+    found = _confirmed(snapshot, _missed_by)
     return _checked(snapshot, interval, found, complete=complete)
 
 

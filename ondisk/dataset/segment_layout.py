@@ -131,7 +131,7 @@ BY_TIME = Layout()
 
 @cache
 def layout_of(step: Step) -> Layout:
-    """Return the layout of a dataset."""
+    """Return the layout of datasets with this step."""
     if step not in _OTHERS:
         return BY_TIME
     module, name = _OTHERS[step]

@@ -248,7 +248,7 @@ def places_away(access: Access) -> Iterator[Diagnosis]:
             count = each.identity.count if each.identity and each.why_away and name not in known else 0
             had = f"; it had {counted(count, 'datum')}, which the index does not know" if count else ""
             end = "" if f"{error.message}{had}".endswith("?") else "."
-            reason = f"{error.message}{had}{end} {error.hint}"
+            reason = f"{error.message}{had}{end} {error.hint}".rstrip()
             yield Diagnosis(name.removesuffix("/"), State.MISSING, (reason,), held=True)
 
 

@@ -39,8 +39,8 @@ class Identity(NamedTuple):
     begin: int = 0
     end: int = 0
     is_offline: bool = False  # somebody has said that it is away for long; only the file on the dataset's disk says so
-    # the index knows all of its data since it gave out this number of a generation; UNREAD before a fix has read it, if
-    # it was away when a lost index was made again
+    # 0, unless it was away when a lost index was made again: then UNREAD; and when a fix has read it, the generation of
+    # the index from which on it knows all data here. Only the file on the dataset's disk says so
     known_since: int = 0
 
     @property
@@ -178,14 +178,6 @@ def elsewhere(directory: Directory, segment: str) -> Iterator[str]:
         for name in places(directory):
             if name != mine:
                 yield name + inner_of(segment)
-
-
-def known_since(directory: Directory) -> Iterator[tuple[str, int]]:
-    """Yield the places of which an index had lost data, with the `known_since` of their identity."""
-    for name in sorted(named(directory)):
-        outer = _read(directory, outside(name))
-        if outer is not None and outer.known_since:
-            yield name, outer.known_since
 
 
 def outside(name: str) -> str:
