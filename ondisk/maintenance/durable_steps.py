@@ -178,7 +178,7 @@ def drop(access: Access, transaction: Transaction, diagnosis: Diagnosis, known: 
     if known is not None:
         complete(access, known.segment)
     found = None if is_missing else directory.stat(name)
-    if known is None:  # it is empty, and no query reads it
+    if known is None:  # no query reads it
         freed = 0 if found is None else _discard(directory, name, found)
     else:
         segment, format, is_kept = known.segment, access.format(known.segment.format), False
@@ -292,11 +292,16 @@ def move(
 
 
 def _copy(access: Access, segment: Segment, new: Segment) -> Facts:
-    """Copy the file to the hidden name of its new generation, on another filesystem; return its facts there."""
+    """Copy the file to the hidden name of its new generation, on another filesystem; return its facts there.
+
+    Durability: the caller syncs the folder.
+    """
     file = access.directory.open_to_read(segment.name)
+    generations.mark_moved(access.directory, new.name, new.id)  # until it is whole, it is no data for a lost index
     with generations.stage(access.directory, new.name, new.id) as copy:
         copy.copy(file, 0, file.size(), 0)
         copy.sync()
+    access.directory.discard(hidden(new.name, new.id) + generations.MOVED)
     found = access.directory.stat(hidden(new.name, new.id))
     assert found is not None
     return facts_of(found, segment.facts.tail, segment.facts.checksum)

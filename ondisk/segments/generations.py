@@ -26,7 +26,8 @@ A dir segment is a directory, which cannot replace another one: instead of 2, `m
 
 To move a segment of generation 17 to another folder, as generation 18 of another name:
 
-    1. Link or copy it to the hidden name of generation 18 there, sync that and all new folders.
+    1. Link or copy it to the hidden name of generation 18 there, sync that and all new folders. A copy has the mark of
+       step 3 until it is whole.
     2. Commit the index. From now on readers find generation 18; until then generation 17 keeps its name.
     3. `leave` renames the old file to its hidden name `.NAME.17`, with the empty file `.NAME.17.moved` beside it. While
        the index is lost, a generation with such a mark is no data: the other folder has them.
@@ -186,7 +187,7 @@ def leave(directory: Directory, name: str, generation: int, committed: Committed
 
 
 def mark_moved(directory: Directory, name: str, generation: int) -> None:
-    """Say that a hidden generation is one of a segment that was moved to another folder."""
+    """Say that another folder has the data of a hidden generation: it was moved there, or is copied from there."""
     mark = hidden(name, generation) + MOVED
     directory.discard(mark)
     with directory.create_file(mark) as file:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from worlds import content, datum
+from worlds import content, datum, lose_index
 
 import ondisk
 from ondisk.dataset.access import Access
-from ondisk.filesystem import Directory
+from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.index.transaction import Transaction
 
 CONFIG = {"step": "daily", "unique": ["reftime", "station"], "fields": {"station": "text"}}
@@ -73,6 +74,51 @@ def test_what_is_copied_without_a_link_is_whole_and_synced_before_the_commit(
     assert (dataset.path / name).exists() is not is_committed
     assert [each.name for each in last.glob("2026/*")] == [name[5:]] * is_committed
     assert dataset.check(accurate=True).is_clean
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda each: "-".join(each.values()))
+@pytest.mark.parametrize("part", [0.5, 0, 1])
+def test_data_count_once_if_the_copy_of_their_segment_was_killed_and_then_the_index_is_lost(create, kind, part):
+    dataset = create(**CONFIG | {"unique": []}, **kind)
+    dataset.append(data(kind["format"]))
+    before, name = sorted(map(str, content(dataset))), f"2026/11-20.{kind['format']}"
+    dataset.close()
+    killed_while_it_copies(dataset.path, name, part)
+    lose_index(dataset.path)
+    with ondisk.open(dataset.path) as rebuilt:
+        rebuilt.fix()
+        assert sorted(map(str, content(rebuilt))) == before
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda each: "-".join(each.values()))
+def test_a_copy_that_was_killed_goes_when_the_dataset_is_opened_for_writing(create, kind):
+    dataset = create(**CONFIG, **kind)
+    dataset.append(data(kind["format"]))
+    dataset.close()
+    killed_while_it_copies(dataset.path, f"2026/11-20.{kind['format']}", 0.5)
+    with ondisk.open(dataset.path) as opened:
+        opened.append([])
+        assert not [*dataset.path.glob(".archive/last/2026/.*")]
+        assert opened.check(accurate=True).is_clean
+
+
+def killed_while_it_copies(path: Path, name: str, part: float) -> None:
+    """Archive a segment in a process that is killed with a part of it copied."""
+    child = os.fork()
+    if child == 0:
+        try:
+            copy = WritableFile.copy
+
+            def killed(self: WritableFile, source: ReadableFile, begin: int, size: int, offset: int) -> None:
+                copy(self, source, begin, int(size * part), offset)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            WritableFile.copy, Directory.link = killed, lambda *_: False  # type: ignore[method-assign,assignment]
+            with ondisk.open(path) as dataset:
+                dataset.archive(name)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
 @pytest.fixture
