@@ -152,7 +152,9 @@ class Circumstances:
         The name of a segment of a sequence means no time: its interval is that in its row.
         """
         found = interval_of(name, self.step)
-        return known.interval or found if found == ALWAYS and known is not None else found
+        if found == ALWAYS and known is not None and known.interval is not None:
+            return known.interval
+        return found
 
 
 def diagnose(name: str, known: Known | None, found: OnDisk | None, at: Circumstances, start: int) -> Diagnosis:
@@ -183,21 +185,17 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
         return Diagnosis(name, State.CORRUPTED, (f"it is not a {found.kind}, and the index does not know it",))
     if found.files is not None and found.files.highest < 0 and found.files.strangers.count:
         return Diagnosis(name, State.CORRUPTED, ("the index does not know it",))
-    if found.is_empty:
-        if at.needs_check and found.is_file:
-            return Diagnosis(name, State.UNALIGNED, ("it is empty, and the lost index may have known data of it",))
-        if at.usage.why_unread(name) is not None:
-            return Diagnosis(name, State.OK, (at.usage.stays,))
-        if place_of(name) not in at.limits.places:  # perhaps of a move from another disk, which has only begun
-            return Diagnosis(name, State.OK, ("it is empty, and nothing is removed from its folder",))
-        return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",), found.size)
-    if not found.is_readable:
+    if not found.is_readable and not found.is_empty:
         reason = f"{_unreadable(found)}, and the index does not know it"
         return Diagnosis(name, State.CORRUPTED, (reason,))
-    if at.needs_check:
+    if at.needs_check and (found.is_file or not found.is_empty):
         return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and may have lost it",))
+    if found.is_empty and at.usage.why_unread(name) is not None:
+        return Diagnosis(name, State.OK, (at.usage.stays,))
     if at.deletes_unknown and not place_of(name):
         return Diagnosis(name, State.DELETED, ("the index does not know it",), found.size)
+    if found.is_empty:  # a move from another disk may have begun
+        return Diagnosis(name, State.OK, ("it is empty, and the index does not know it",))
     return Diagnosis(name, State.UNALIGNED, ("the index does not know it: another program has put it there",))
 
 

@@ -138,9 +138,11 @@ def to_another_disk(victim: Victim, between: Act) -> None:
     for day in ARCHIVED:
         copy = target / victim.name(day)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        if victim.kind in FILES:  # it has copied a part of it
-            copy.write_bytes(victim.file(day).read_bytes()[:100])
-            between(victim)
+        if victim.kind in FILES:  # it has begun, and then copied a part of it
+            with copy.open("xb", buffering=0) as file:
+                between(victim)
+                file.write(victim.file(day).read_bytes()[:100])
+                between(victim)
         cp_p(victim.file(day), copy)
         between(victim)
     cp_p(victim.here, target)

@@ -13,7 +13,7 @@ import ondisk
 from ondisk.filesystem import Directory, MaintainLock
 
 from .conftest import PATIENCE
-from .test_check import FIRST, SECOND
+from .test_check import FIRST, SECOND, delete_unknown
 
 
 @pytest.fixture
@@ -76,6 +76,7 @@ def test_more_findings_than_are_printed_have_a_command_that_lists_all(run, vm2):
 
 
 def test_losses_and_findings_are_printed_on_standard_error(run, weather):
+    delete_unknown(weather)
     (weather / "2026/11-22.vm2").touch()
     (weather / SECOND).write_bytes(b"")
     done = run("maintain", weather)

@@ -376,7 +376,7 @@ def test_a_repack_on_a_full_disk_removes_first_then_rewrites_while_there_is_spac
 @pytest.mark.parametrize("format", ["vm2", SEG[0]])
 def test_a_repack_without_space_for_any_segment_says_so_and_what_it_removed(format: str, small_disk: Path) -> None:
     filler, path = small_disk / "filler", small_disk / "dataset"
-    with ondisk.create(path, CONFIGS[format]) as dataset:
+    with ondisk.create(path, CONFIGS[format] | {"unknown_segments": "delete"}) as dataset:
         append(dataset, [each for number in range(0, 400, 40) for each in batch(number)])  # one day, ten times
         append(dataset, batch(0)[:1] + batch(1))
         dataset.delete('area:"VM2,40"')

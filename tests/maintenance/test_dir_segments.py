@@ -346,18 +346,18 @@ def test_a_segment_without_data_is_removed_when_nobody_reads_it(dataset, path):
 
 
 @pytest.mark.parametrize("left", [[".sequence", ".metadata"], [".sequence"], []])
-def test_a_removal_that_was_killed_is_ended_by_the_next_repack(dataset, path, left):
+def test_an_unknown_folder_without_files_stays_until_data_come(dataset, path, left):
     dataset.delete("")
     dataset.repack()
     path.mkdir()
     for name in left:
         (path / name).write_bytes(b"")
     older(path)
-    assert states(dataset.check()) == {NAME: "DELETED"}
-    dataset.fix()
-    dataset.repack()
-    assert not path.exists()
-    assert states(dataset.check()) == {}
+    for verb in (dataset.check, dataset.fix, dataset.repack):
+        assert states(verb()) == {}
+    assert path.exists()
+    dataset.append(some())
+    assert numbers(dataset) == [b"0", b"1", b"2", b"3"]
 
 
 def test_an_unknown_directory_with_a_file_that_cannot_be_read_is_left(dataset, path):
@@ -563,12 +563,12 @@ def test_what_is_no_directory_is_left_and_its_data_go_from_the_index(dataset, pa
     assert len([*dataset.path.with_name("away").iterdir()]) == 6
 
 
-def test_an_empty_file_in_its_place_is_removed(dataset):
+def test_an_empty_file_in_its_place_stays(dataset):
     path = dataset.path / "2026/11-23.h5"
     path.write_bytes(b"")
-    assert states(dataset.check()) == {"2026/11-23.h5": "DELETED"}
     dataset.repack()
-    assert not path.exists()
+    assert path.exists()
+    assert dataset.check().is_clean
 
 
 def test_unknown_directories_are_judged_as_unknown_files(dataset, path):

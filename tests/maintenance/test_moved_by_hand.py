@@ -17,6 +17,7 @@ from worlds import change_config, clock, content, lose_index, rot, sql
 
 import ondisk
 from ondisk import Datum
+from ondisk.backup.point import Kept
 from ondisk.dataset.access import Access
 from ondisk.dataset.unreadable_data import Skipped
 from ondisk.errors import DataOffline, NeedsCheck, NotFound, SegmentMissing, StateError, StorageError
@@ -195,12 +196,15 @@ def test_maintenance_while_a_segment_is_moved_slowly_removes_neither_file(datase
     """`mv` to another disk copies for hours, and then removes: both are there meanwhile, first one of them in part."""
     source, target = moved(dataset, way)
     if source.is_file():
-        target.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
-        maintain(dataset.path)
-        with ondisk.open(dataset.path) as reader:
-            assert numbers(reader) == EVERYTHING
-        with target.open("r+b") as file:
-            file.write(source.read_bytes())
+        whole = source.read_bytes()
+        half = len(whole) // 2
+        with target.open("xb", buffering=0) as file:  # one descriptor: what is unlinked meanwhile is lost
+            for part in (b"", whole[:half]):
+                file.write(part)
+                maintain(dataset.path)
+                with ondisk.open(dataset.path) as reader:
+                    assert numbers(reader) == EVERYTHING
+            file.write(whole[half:])
     else:
         copy(source, target)
     for _ in range(2):
@@ -1235,11 +1239,14 @@ def test_what_an_index_has_lost_of_a_place_is_missed_until_a_fix_whatever_happen
     with ondisk.open(path) as again:
         with pytest.warns(DataOffline) if act is set_offline else pytest.raises(SegmentMissing):
             [*again.query("reftime:=2026-11-20")]
-        with pytest.raises(NeedsCheck):
-            again.backup(tmp_path / "backup", create=True)
         assert not again.check().is_clean
         if act is set_offline:
+            (problem,) = again.backup(tmp_path / "backup", create=True).problems
+            assert (problem.segment, problem.kept) == (".archive/2030", Kept.MISSING)
             again.set_online("2030")
+        else:
+            with pytest.raises(NeedsCheck):
+                again.backup(tmp_path / "backup", create=True)
     fix(path)
     with ondisk.open(path) as again:
         assert numbers(again) == EVERYTHING
