@@ -17,7 +17,7 @@
 PART is `dataset`; old points may have more, see `ondisk.backup.point.Part`. No file is changed after it has got its
 name, and a point appears with one rename, after everything that it needs was synced. So a run that is killed leaves the
 points before it whole. What a segment has in common with the last point is not copied again: the same generation, size
-and checksum are the same file.
+and checksum are the same file. One that has moved is linked to its new name.
 """
 
 from ondisk.backup.copy import Backup, backup

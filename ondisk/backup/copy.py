@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
+from operator import itemgetter
+from typing import NamedTuple
 
 from ondisk.backup.point import (
     DATASET,
@@ -30,7 +32,7 @@ from ondisk.backup.point import (
 from ondisk.backup.target import Target
 from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.auxiliary_files import CONFIG
-from ondisk.dataset.place_checks import away_in, check_complete
+from ondisk.dataset.place_checks import away_in, check_complete_but_offline
 from ondisk.dataset.read import DatasetReader
 from ondisk.dataset.segment_layout import Usage
 from ondisk.errors import DiskFull, FrameCorrupt, IntegrityError, InvalidInput, LockError, StorageError, shown
@@ -45,9 +47,18 @@ from ondisk.segments.file_facts import Committed, Seen, checksum_of, tail_of
 from ondisk.segments.places import closed, outside
 from ondisk.step import ARCHIVE, inner_of, place_of
 
-_NAME = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9a-f]{8})")
+_NAME = re.compile(r"(.+?)\.([0-9]+)(?:\.([0-9]+)\.([0-9a-f]{8}))?")  # of a copy; of a dir segment, of its folder
 _TRIES = 1000
 _LIMIT = 16 * 1024 * 1024  # bytes of a file beside the segments
+
+
+class _Name(NamedTuple):
+    """What the name of a copy says; of a dir segment only its generation."""
+
+    name: str
+    generation: int
+    size: int
+    checksum: int
 
 
 class SegmentCopies:
@@ -62,6 +73,10 @@ class SegmentCopies:
         self._target = target
         self._usage = usage
         self._root = f"segments/{DATASET}"
+        self._roots = [self._root]  # a segment may have been there; before revision 6, each archive was a part
+        for each in (f"{self._root}/{ARCHIVE}", "segments/archive"):
+            self._roots += (f"{each}/{name}" for name in sorted(target.directory.folders(each)))
+        self._listed = lru_cache(maxsize=2 * len(self._roots))(self._list)
         self._snapshot = snapshot
         self._away = {each.name for each in away_in(snapshot)}  # of these, the copies of earlier points suffice
         self._directory, config = opened.index.directory, opened.index.config
@@ -125,9 +140,7 @@ class SegmentCopies:
                            zeros=(format.mutable.start, format.mutable.stop), mark=mark.hex(), once=once,
                            stored=committed.size, checksum=checksum or 0, total=committed.size)  # fmt: skip
         copy = replace(copy, file=self._name(copy))
-        if problem and checksum is not None and not self._target.has(f"{self._root}/{copy.file}", committed.size):
-            copy = replace(copy, file=self._elsewhere(copy) or copy.file)
-        if checksum is not None and self._target.has(f"{self._root}/{copy.file}", committed.size):
+        if checksum is not None and self._has(copy):
             if problem and place_of(segment.name) not in self._away:
                 self._report(segment, problem, copy.kept)
             return copy
@@ -135,21 +148,32 @@ class SegmentCopies:
             return copy
         return self._doubtful(segment, committed, copy, problem)
 
-    def _elsewhere(self, copy: SegmentCopy) -> str | None:
-        """Return a copy with the same bytes, from when the segment was in another place, or another generation."""
-        archives = sorted(self._target.directory.folders(f"{self._root}/{ARCHIVE}"))
-        for place in ("", *(f"{ARCHIVE}/{name}/" for name in archives)):
-            for _, size, checksum, path in self._copies_of(f"{place}{inner_of(copy.segment)}"):
-                if (size, checksum) == (copy.stored, copy.checksum) and self._target.has(f"{self._root}/{path}", size):
-                    return path
-        return None
+    def _has(self, copy: SegmentCopy) -> bool:
+        """Return whether the backup has the bytes of a segment; those from when it had another name get this one."""
+        path = f"{self._root}/{copy.file}"
+        if self._target.has(path, copy.stored):
+            return True
+        for folder, copies in self._elsewhere(copy.segment):
+            for name, _, size, checksum in copies:
+                earlier = f"{folder}/{name}"
+                if (size, checksum) == (copy.stored, copy.checksum) and self._target.has(earlier, size):
+                    self._target.repeat(earlier, path, size)
+                    return True
+        return False
 
-    def _copies_of(self, segment: str) -> Iterator[tuple[int, int, int, str]]:
-        """Yield generation, size, checksum and path of the copies that the backup has of a segment."""
-        folder, slash, last = segment.rpartition("/")
-        for name in self._target.directory.names(f"{self._root}/{folder}".rstrip("/")):
-            if name.startswith(f"{last}.") and (matched := _NAME.fullmatch(name.removeprefix(f"{last}."))):
-                yield int(matched[1]), int(matched[2]), int(matched[3], 16), f"{folder}{slash}{name}"
+    def _elsewhere(self, segment: str) -> Iterator[tuple[str, list[_Name]]]:
+        """Yield the folders where the copies of a segment may be, and those in them."""
+        for root in self._roots:
+            folder, _, last = f"{root}/{inner_of(segment)}".rpartition("/")
+            yield folder, self._listed(folder).get(last, [])
+
+    def _list(self, folder: str) -> dict[str, list[_Name]]:
+        found: dict[str, list[_Name]] = {}
+        for name in self._target.directory.names(folder):
+            if matched := _NAME.fullmatch(name):
+                size, checksum = int(matched[3] or -1), int(matched[4] or "0", 16)
+                found.setdefault(matched[1], []).append(_Name(name, int(matched[2]), size, checksum))
+        return found
 
     def _copied(
         self, segment: Segment, format: Format, committed: Committed, copy: SegmentCopy, source: ReadableFile
@@ -214,11 +238,13 @@ class SegmentCopies:
 
     def _newest(self, segment: Segment, *, same: bool) -> tuple[str, int, int] | None:
         zeros = self._format(segment.format).mutable
-        for generation, size, expected, path in sorted(self._copies_of(segment.name), reverse=True):
+        folder, slash, last = segment.name.rpartition("/")
+        copies = self._listed(f"{self._root}/{folder}".rstrip("/")).get(last, [])
+        for name, generation, size, expected in sorted(copies, key=itemgetter(1, 2, 3), reverse=True):
             if not same or generation == segment.id:
-                file = self._target.directory.open_to_read(f"{self._root}/{path}")
+                file = self._target.directory.open_to_read(f"{self._root}/{folder}{slash}{name}")
                 if file.size() == size and checksum_of(file, size, zeros) == expected:
-                    return path, size, expected
+                    return f"{folder}{slash}{name}", size, expected
         return None
 
     def _name(self, copy: SegmentCopy) -> str:
@@ -271,6 +297,7 @@ class SegmentCopies:
         there = {entry.name: entry.size for entry in self._target.directory.entries(root)}
         for name in self._target.damaged_in(root):
             there.pop(name, None)
+        earlier = {} if there else self._files_elsewhere(segment.name)
         entries, on_disk = MetadataFile.of(folder), files_of(folder, segment.name)
         kept: list[int] = []
         damaged: dict[int, str] = {}
@@ -284,7 +311,9 @@ class SegmentCopies:
                 continue
             file = file_name(segment.name, number)
             name = f"{file}.{entry.checksum:08x}"
-            if there.get(name) != entry.size:
+            if (name, entry.size) in earlier:
+                self._target.repeat(f"{earlier[name, entry.size]}/{name}", f"{root}/{name}", entry.size)
+            elif there.get(name) != entry.size:
                 if number not in on_disk:
                     continue  # a repack has removed it, unless a datum needs it
                 if (problem := self._copied_file(f"{root}/{name}", folder, file, entry)) != "":
@@ -294,7 +323,7 @@ class SegmentCopies:
             total += entry.size
         for number in self._numbers(segment).difference(kept):
             damaged.setdefault(number, "it is not on disk, or has no entry")
-        copy = self._with_entries(segment, copy, source, root)
+        copy = self._with_entries(segment, copy, source, root, earlier)
         copy = replace(copy, numbers=runs(kept), total=total)
         if damaged:
             number, reason = min(damaged.items())
@@ -304,12 +333,26 @@ class SegmentCopies:
             self._report(segment, problem, Kept.PARTLY)
         return copy
 
-    def _with_entries(self, segment: Segment, copy: SegmentCopy, source: ReadableFile, root: str) -> SegmentCopy:
+    def _files_elsewhere(self, segment: str) -> dict[tuple[str, int], str]:
+        """Return the files of a dir segment that the backup has from when it had another name: in which folder."""
+        found: dict[tuple[str, int], str] = {}
+        for folder in [f"{parent}/{each.name}" for parent, copies in self._elsewhere(segment) for each in copies]:
+            damaged = self._target.damaged_in(folder)
+            for file in self._target.directory.entries(folder):
+                if file.name not in damaged:
+                    found[file.name, file.size] = folder
+        return found
+
+    def _with_entries(
+        self, segment: Segment, copy: SegmentCopy, source: ReadableFile, root: str, earlier: dict[tuple[str, int], str]
+    ) -> SegmentCopy:
         """Copy the committed entries; their end was compared with the index when the folder was opened."""
         size = segment.end.size
         tail, checksum = (read(source, size, range(0)) for read in (tail_of, checksum_of))
-        path = f"{root}/metadata.{size}.{checksum:08x}"
-        if not self._target.has(path, size):
+        path = f"{root}/{(last := f'metadata.{size}.{checksum:08x}')}"
+        if (last, size) in earlier:
+            self._target.repeat(f"{earlier[last, size]}/{last}", path, size)
+        elif not self._target.has(path, size):
             with self._target.stage(path) as staged:
                 staged.copy(source, 0, size, 0)
             self._keep(path, size)
@@ -351,7 +394,8 @@ class Backup:
         size: bytes of the copies of all of them.
         copied: how many segments had something to copy.
         bytes: how many bytes were copied.
-        problems: the segments that are damaged or missing in the dataset.
+        problems: the segments that are damaged or missing in the dataset; and the folders of the archive that are
+            offline, and whose data the index does not know.
         offline: the folders of the archive that were away: the point has what earlier ones have of them.
         removed: the times of the points that were removed.
     """
@@ -393,7 +437,7 @@ def backup(
         InvalidInput: the backup is inside of the dataset, or contains it.
         AlreadyExists: `create` is true, and there is something at the path: other files, or a backup with a point.
         StateError: it is the backup of another dataset.
-        NeedsCheck: the index may not know all data.
+        NeedsCheck: the index may not know all data, not only of what is offline.
         IndexCorrupt: it is damaged.
         IntegrityError: a point is damaged. If it is not the last one, the new point was made, but nothing was removed.
         LockError: another run writes to this backup; or the dataset changes faster than it can be read.
@@ -408,14 +452,18 @@ def backup(
     if keep is not None and (type(keep) is not int or keep < 1):
         raise InvalidInput(f"keep must be a whole number of 1 or more, not {shown(keep)}")
     with access.current().index.snapshot() as snapshot:
-        check_complete(access, snapshot)
+        unknown = [*check_complete_but_offline(access, snapshot)]
         uuids = [snapshot.dataset()["uuid"], *segment_rows.former_uuids(snapshot)]
     with Target.writing(path, access.path, uuids, create=create) as target:
         try:
-            return _added(access, target, keep, progress)
+            done = _added(access, target, keep, progress)
         except DiskFull as error:
             error.hint = f"Free some space on the disk of {target.path}; --keep removes old points. They are whole."
             raise
+    for each in unknown:
+        reason = "it is offline, and the index does not know its data"
+        done.problems.append(Problem(each.name.rstrip("/"), reason, Kept.MISSING))
+    return done
 
 
 def _added(access: Access, target: Target, keep: int | None, progress: Callable[[str], None]) -> Backup:

@@ -26,7 +26,7 @@ from ondisk.backup.point import (
     whole,
 )
 from ondisk.backup.target import BackupLock, Target
-from ondisk.dataset.auxiliary_files import CONFIG, check_apart
+from ondisk.dataset.auxiliary_files import CONFIG, check_apart, check_not_in_place
 from ondisk.errors import (
     AlreadyExists,
     DatasetExists,
@@ -104,6 +104,7 @@ def restore(
         DatasetExists, AlreadyExists: there is something at the path. After a restore that was killed, the same restore
             can be repeated.
         InvalidInput: one folder is inside the other.
+        StateError: the path is in a place of another dataset.
         IntegrityError: the index in the point, or its list of segments, is damaged.
         DiskFull: the disk is full.
 
@@ -115,6 +116,7 @@ def restore(
     with Target.open(target) as opened, opened.reading():
         point = _chosen(opened, at)
         check_apart("dataset", path, "backup", opened.path)
+        check_not_in_place(path)
         try:
             directory = Directory.create(path)
         except FileExistsError as error:

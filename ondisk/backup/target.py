@@ -17,7 +17,9 @@ from ondisk.errors import (
     DatasetNotFound,
     IntegrityError,
     OndiskError,
+    ReadOnly,
     StateError,
+    StorageError,
     VersionTooNew,
     command,
 )
@@ -194,6 +196,16 @@ class Target(Closing):
         self._waiting.append((_beside(path, "new"), name or path))
         if len(self._waiting) >= _TOGETHER:
             self.flush()
+
+    def repeat(self, path: str, name: str, size: int) -> None:
+        """Give a copy a second name. Where the filesystem has no links, copy it."""
+        with contextlib.suppress(StorageError, ReadOnly, FileExistsError):
+            if self.directory.link(path, name):
+                self._changed.add(parent_of(name))
+                return
+        with self.stage(name) as staged:
+            staged.copy(self.directory.open_to_read(path), 0, size, 0)
+        self.keep(name)
 
     def drop(self, path: str) -> None:
         self.directory.discard(_beside(path, "new"))

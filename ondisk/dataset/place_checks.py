@@ -129,9 +129,17 @@ def away_segments(access: Access) -> dict[int, str]:
 
 def check_complete(access: Access, snapshot: Snapshot) -> None:
     """Raise NeedsCheck if the index may not know all data: it was lost, perhaps while a place was away."""
+    for found in [*check_complete_but_offline(access, snapshot)]:
+        raise _needs_check(access.directory, found)
+
+
+def check_complete_but_offline(access: Access, snapshot: Snapshot) -> Iterator[Place]:
+    """Do the same, but yield the places that are offline on purpose, and of which the index may not know all data."""
     access.check_trusted()
     for found in unknown_in(snapshot):
-        raise NeedsCheck(_unknown(access.directory, found), hint=_hint_of_unknown(access.directory, found))
+        if not found.is_offline:
+            raise _needs_check(access.directory, found)
+        yield found
 
 
 def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> list[str]:
@@ -228,9 +236,10 @@ def doubts(snapshot: Snapshot, *, offline: bool) -> Iterator[str]:
             yield f"{path}: {found.name} is offline; its data were left out"
 
 
-def _hint_of_unknown(directory: Directory, found: Place) -> str:
+def _needs_check(directory: Directory, found: Place) -> NeedsCheck:
     fix = f"{command('fix', directory.path, '--yes')} then reads its data."
-    return " ".join(filter(None, (missing(directory, found).hint, found.why_away and fix)))
+    hint = " ".join(filter(None, (missing(directory, found).hint, found.why_away and fix)))
+    return NeedsCheck(_unknown(directory, found), hint=hint)
 
 
 def _unknown(directory: Directory, found: Place) -> str:

@@ -236,6 +236,35 @@ def test_archives_are_part_of_the_point(create, tmp_path):
     assert restored(target, done.point) == content(dataset)[:1] + content(dataset)[1:]
 
 
+@pytest.mark.parametrize("has_links", [True, False])
+@pytest.mark.parametrize("config", [PLAIN, BLOB], ids=["file", "folder"])
+def test_what_has_moved_is_not_read_again(create, tmp_path, monkeypatch, config, has_links):
+    dataset, target = create(step="daily", **config), tmp_path / "backup"
+    days(dataset, 0, 1, 2)
+    (segment,) = (f"2026/{each.name}" for each in (dataset.path / "2026").glob("11-20.*"))
+    assert dataset.backup(target, create=True).copied == 3
+    before = content(dataset)
+
+    def old_part() -> None:
+        """As backups of datasets whose archives had an index of their own."""
+        (target / "segments/archive").mkdir()
+        shutil.move(target / "segments/dataset/.archive/last", target / "segments/archive/last")
+
+    if not has_links:
+        monkeypatch.setattr(Directory, "link", lambda *_: False)
+    for move in (
+        lambda: dataset.archive(segment),
+        lambda: dataset.rename_archive("last", "2016"),
+        lambda: dataset.unarchive(f".archive/2016/{segment}"),
+        lambda: dataset.archive(segment),
+        old_part,
+    ):
+        move()
+        done = dataset.backup(target, keep=1)
+        assert (done.copied, done.bytes, done.problems) == (0, 0, [])
+        assert restored(target) == before
+
+
 def test_of_an_archive_that_is_away_the_copies_of_earlier_points_are_kept(create, tmp_path):
     dataset, target = create(**FIELDS), tmp_path / "backup"
     days(dataset, 0, 1, 2)
