@@ -29,6 +29,7 @@ from ondisk.errors import (
     ConfigError,
     DuplicateDatum,
     InvalidInput,
+    command,
     counted,
 )
 
@@ -258,3 +259,9 @@ def _archives(migration: Migration) -> Iterator[str]:
         yield f"the archive {name} with {counted(number, 'datum')} is offline; migrate again when it returns"
     for name in migration.unfinished:
         yield f"the archive {name} was taken over; its files get other names"
+    if any(each.taken for each in migration.archives):
+        yield "no folder in .archive is a dataset any more: query the dataset with a condition for reftime"
+        yield "replicas, backups, servers and Spark jobs of such a folder must use the dataset, too"
+        yield f"move none out of .archive: {command('archive', migration.dataset, '--rename')} renames it"
+        if not migration.done:
+            yield "if one is large and rarely queried, --leave-out NAME makes it a dataset beside this one"

@@ -54,7 +54,7 @@ _OWN = (
 
 def open_directory(path: str | os.PathLike[str]) -> Directory:
     """Open a dataset's directory; raise DatasetNotFound, StateError if it is in an archive, or StorageError."""
-    check_no_archive(path)
+    check_not_in_place(path)
     try:
         return Directory.open(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -113,7 +113,7 @@ def filter_of(config: DatasetConfig, now: datetime | None = None, *, source: Sou
     return tree
 
 
-def check_no_archive(path: str | os.PathLike[str]) -> None:
+def check_not_in_place(path: str | os.PathLike[str]) -> None:
     """Raise `StateError` if a folder is in the archive of a dataset: it is a part of that, and no dataset."""
     for each in Path(path).absolute().parents:
         if each.name == ARCHIVE and (each.parent / CONFIG).exists():

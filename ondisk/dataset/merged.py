@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
-from ondisk.dataset.auxiliary_files import CONFIG, no_dataset, open_directory, read_config
+from ondisk.dataset.auxiliary_files import CONFIG, check_not_in_place, no_dataset, open_directory, read_config
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.groups import check as check_groups
 from ondisk.dataset.groups import joined as joined_groups
@@ -379,6 +379,8 @@ def _datasets_at(path: str) -> list[str]:
     found = [path] if not is_pattern(path) else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
     datasets = [name for name in found if _is_dataset(name)]
     if not datasets:
+        for name in found:
+            check_not_in_place(name)
         raise no_dataset(path)
     return datasets
 

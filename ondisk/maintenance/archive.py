@@ -28,7 +28,7 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
-from ondisk.index import Copies, Segment, Snapshot, segment_rows
+from ondisk.index import INDEX, Copies, Segment, Snapshot, segment_rows
 from ondisk.index.changes import Removal
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
@@ -195,6 +195,7 @@ def coming_online(access: Access, name: str) -> Change:
     Raises:
         NotFound: it is not offline.
         SegmentMissing: its folder is not there: it is empty, or another one.
+        StateError: it has an index of its own, of an older version.
 
     Durability: as `going_offline`.
     """
@@ -206,6 +207,9 @@ def coming_online(access: Access, name: str) -> Change:
     if (home := places.home(access.directory, found)) != place:
         if home is not None:
             raise missing(access.directory, found)
+        if access.directory.stat(f"{place}{INDEX}") is not None:
+            hint = f"{command('migrate', access.path)} takes it over."
+            raise StateError(f"{access.path / place} has an index of its own, of an older version", hint=hint)
         hint = "Mount its disk first."
         inner, outer = f"{place}{places.PLACE}", places.outside(place)
         if access.directory.stat(inner) is None:

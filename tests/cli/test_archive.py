@@ -85,9 +85,19 @@ def test_it_takes_segments_or_an_option(run, weather):
 
 def test_the_folder_of_an_archive_is_no_dataset(run, weather):
     assert run("archive", weather, FIRST, "--yes").code == 0
-    for verb in ("query", "summary", "info", "check", "fix", "repack", "maintain"):
-        done = run(verb, weather / ".archive/last")
-        assert (done.code, f"Use the dataset: {weather.absolute()}" in done.err) == (30, True), verb
+    assert run("backup", weather, "backup", "--create").code == 0
+    last, new = weather / ".archive/last", weather / ".archive/new"
+    verbs = ("query", "summary", "info", "check", "fix", "repack", "maintain", "migrate")
+    for arguments in (
+        *((verb, last) for verb in verbs),
+        *(("query", weather, "--also", also) for also in (last, weather / ".archive/*")),
+        ("restore", "backup", new),
+        ("init", new, "--format", "vm2", "--step", "daily"),
+        ("backup", last, "other"),
+    ):
+        done = run(*arguments)
+        assert (done.code, f"Use the dataset: {weather.absolute()}" in done.err) == (30, True), arguments
+    assert not new.exists()
 
 
 def test_a_dry_run_refuses_what_a_consumer_still_has_to_read(run, folder):

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from revision_5 import old
 from worlds import change_config
 
 
@@ -56,3 +57,12 @@ def test_conflicting_data_are_named_and_end_with_the_code_of_duplicates(run, wea
 @pytest.mark.parametrize("options", [[], ["--yes"]])
 def test_a_path_without_a_dataset_ends_with_11(run, folder, options):
     assert run("migrate", folder, *options).code == 11
+
+
+def test_a_migration_that_takes_archives_over_says_what_changes_for_who_used_them(run, folder):
+    path = old("archived", folder)
+    for options, leave_out in (([], True), (["--yes"], False)):
+        lines = run("migrate", path, *options).text.splitlines()
+        assert "  no folder in .archive is a dataset any more: query the dataset with a condition for reftime" in lines
+        assert f"  move none out of .archive: `ondisk archive {path} --rename` renames it" in lines
+        assert any("--leave-out NAME" in each for each in lines) == leave_out

@@ -265,6 +265,9 @@ def test_an_archive_that_is_offline_becomes_an_offline_place_and_is_taken_over_w
         stored = [Datum(place_time(place.identity.begin), key, {"n": 9})]
         assert dataset.append(stored).imported == 1, "nobody knows what is there"
     (tmp_path / "tape").rename(path / ".archive/2024")
+    with ondisk.open(path) as dataset, pytest.raises(StateError, match="has an index of its own") as caught:
+        dataset.set_online("2024")
+    assert "migrate" in str(caught.value.hint)
     back = migrated(path)
     assert [each.taken.count for each in back.archives if each.taken] == [4]
     assert sum(back.superseded.values()) == 1, "the key was stored again meanwhile"
