@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePath
@@ -66,6 +67,8 @@ return them, and `pipeline` starts processes."""
 GUESTS = re.compile("replica|queue|consumer|spark|elliptics|backup", re.IGNORECASE)
 MOST_LINES = 60
 """How many lines of the core name a guest. Lower it when there are fewer."""
+MOST_MODULES = 30
+"""How many modules may contain the word archive. Lower it when there are fewer."""
 
 _OS = {
     *("open", "close", "read", "write", "pread", "pwrite", "readv", "writev", "fsync", "fdatasync", "truncate"),
@@ -280,6 +283,27 @@ def test_the_core_hardly_names_its_guests():
         if GUESTS.search(line)
     ]
     assert len(lines) <= MOST_LINES, lines
+
+
+def test_few_modules_know_of_the_archive():
+    """The others know places, one of which is the dataset's own folders."""
+    modules = [path for path in PACKAGE.rglob("*.py") if "archive" in path.read_text(encoding="utf-8").lower()]
+    assert len(modules) <= MOST_MODULES, modules
+
+
+def test_no_modules_import_each_other(trees):
+    names = {path: PurePath("ondisk", path).with_suffix("").as_posix().removesuffix("/__init__") for path in trees}
+    modules = {each.replace("/", "."): path for path, each in names.items()}
+    graph = {
+        path: [
+            modules.get(f"{node.module}.{alias.name}") or modules[node.module]
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ondisk")
+            for alias in node.names
+        ]
+        for path, tree in trees.items()
+    }
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names them
 
 
 def attributes(node: ast.ClassDef) -> set[str]:

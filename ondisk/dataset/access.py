@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_BY_USERS = ("append", "delete", "ack")
-"""The verbs with which users change data."""
 _WAITING, _LEAST = 10_000, 1_000
 """How many data may wait in the index's log for a checkpoint, and how many each commit counts for at least."""
 _PLENTY = 64 * 1024 * 1024
@@ -144,6 +142,12 @@ class Access:
             self._drop(queries=True)
             self.directory.close()
 
+    def user_transaction(self, verb: str, *, adds: int = 0) -> contextlib.AbstractContextManager[Transaction]:
+        """Do the same as `transaction` for users, who append or delete data; raise StateError for a replica."""
+        if not self.read_only:
+            check_takes_data(self.path, self.config)
+        return self.transaction(verb, adds=adds)
+
     @contextlib.contextmanager
     def transaction(self, verb: str, *, adds: int = 0) -> Iterator[Transaction]:
         """Hold the writers' lock and a transaction of the current index, for the length of the block.
@@ -153,12 +157,9 @@ class Access:
 
         Raises:
             ReadOnly, LockError: the lock cannot be taken.
-            StateError: users may not do this here: it is a replica.
             DurabilityLost: a sync failed, now or earlier; nothing more is written. It may also be raised at the end of
                 the block, after a durable commit, so the block must record its result before it ends.
         """
-        if verb in _BY_USERS and not self.read_only:
-            check_takes_data(self.path, self.config)
         with self.locked(verb):
             try:
                 waiting = self._waiting_with(adds)
@@ -193,9 +194,10 @@ class Access:
                 self.leave_moved(transaction)
             return transaction
 
-        with contextlib.suppress(IndexExchanged):
+        try:
             return begin()
-        return begin()
+        except IndexExchanged:
+            return begin()  # of the index that is there now
 
     def _waiting_with(self, adds: int) -> int:
         """Return how many data wait in the log when an append has added some; 0 if they may not, as the first ones."""

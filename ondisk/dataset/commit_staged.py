@@ -89,7 +89,7 @@ def commit(
         path = _merged_rows(access, job, staged)
         while True:
             try:
-                with access.transaction("append") as transaction:
+                with access.user_transaction("append") as transaction:
                     before = import_log.known(transaction, marked)
                     if before:
                         staged = [each for each in staged if each.mark not in before]

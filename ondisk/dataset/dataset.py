@@ -14,7 +14,7 @@ from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.auxiliary_files import (
     CONFIG,
     check_free,
-    check_no_archive,
+    check_not_in_place,
     check_takes_data,
     configuration_text,
     create_files,
@@ -127,7 +127,7 @@ class Dataset(Queryable):
         filter_of(config)
         configuration_text(config, text)  # before anything is created
         _check_path(path)
-        check_no_archive(path)
+        check_not_in_place(path)
         try:
             directory = Directory.create(path)
         except FileExistsError as error:
@@ -730,7 +730,7 @@ class Dataset(Queryable):
         from ondisk.dataset.place_checks import away_segments
 
         access = self._access
-        with access.transaction("append", adds=len(batch)) as transaction:
+        with access.user_transaction("append", adds=len(batch)) as transaction:
             into, trusted = (access.directory, transaction), not access.has_sentinel()
             away = away_segments(access) if self.config.unique else {}
             stored = insert(batch, format, self.config, *into, trusted=trusted, away=away)

@@ -25,7 +25,7 @@ def delete(access: Access, what: str | Expression | Iterable[Location]) -> int:
     """Delete data, and return how many, in flat memory; `Dataset.delete` describes durability and locks."""
     chosen = _matching(access, what) if isinstance(what, str | Expression) else _located(what)
     try:
-        with access.transaction("delete") as transaction:
+        with access.user_transaction("delete") as transaction:
             if deleted := chosen(transaction, None):
                 transaction.commit()
     except DiskFull:
@@ -45,7 +45,7 @@ def _delete_in_steps(access: Access, chosen: _Chosen) -> int:
     deleted, some = 0, _SOME
     while True:
         try:
-            with access.transaction("delete") as transaction:
+            with access.user_transaction("delete") as transaction:
                 if not (count := chosen(transaction, some)):
                     return deleted
                 transaction.commit()
@@ -87,7 +87,7 @@ State: TypeAlias = tuple[str, int]
 
 def exchange(access: Access, state: State, deleted: Sequence[Expression], batch: Batch, format: Format) -> State | None:
     """Delete data and store others; `Dataset.exchange` describes it."""
-    with access.transaction("append", adds=len(batch)) as transaction:
+    with access.user_transaction("append", adds=len(batch)) as transaction:
         if access.current().index.state() != state:
             return None
         for each in deleted:

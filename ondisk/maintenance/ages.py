@@ -63,7 +63,7 @@ class Ages:
         away = None
         if config.archive_age is not None and (last := place(dataset.directory, LAST)).identity is not None:
             away = None if last.why_away is None else missing(dataset.directory, last).message
-        if by_age or (config.delete_age is config.deletions_kept is config.quarantine_age is None):
+        if by_age or all(each is None for each in (config.delete_age, config.deletions_kept, config.quarantine_age)):
             return cls(now, now, away=away)
         clock = int(now * 1_000_000)
         with dataset.current().index.snapshot() as snapshot:

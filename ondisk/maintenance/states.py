@@ -136,8 +136,9 @@ class Diagnosis:
             return "rescan"
         if state & (State.DELETED | State.DELETE_AGE):
             return "delete"
-        steps = ["repack"] * (State.DIRTY in state) + ["archive"] * (State.ARCHIVE_AGE in state)
-        return " and ".join(steps) or None
+        if State.DIRTY in state:
+            return "repack and archive" if State.ARCHIVE_AGE in state else "repack"
+        return "archive" if State.ARCHIVE_AGE in state else None
 
     def hold(self, reason: str) -> Diagnosis:
         """Return this diagnosis of a segment that fix and repack must leave."""

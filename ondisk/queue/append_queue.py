@@ -158,7 +158,7 @@ class _Source:
 
     def save(self, places: Mapping[int, tuple[Place | None, Place | None]]) -> None:
         if places:
-            with self.access.transaction("append") as transaction:
+            with self.access.user_transaction("append") as transaction:
                 for number, (old, new) in places.items():
                     self.record(transaction, number, old, new)
                 transaction.commit()

@@ -138,7 +138,7 @@ def remove_acknowledged(access: Access) -> list[str]:
     removed = []
     at = believed(access.directory)
     for name in [] if at is None else _done_with(access, at):
-        with access.transaction("ack") as transaction:
+        with access.user_transaction("ack") as transaction:
             with access.current().index.snapshot() as snapshot:
                 segment = snapshot.segment_named(name)
             at = believed(access.directory)  # Beats may have begun again with this number
