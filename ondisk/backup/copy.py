@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, lru_cache
@@ -44,7 +44,7 @@ from ondisk.index.connection import damaged, sqlite_errors
 from ondisk.index.convert import copy_index, sync_copy
 from ondisk.segments.dir import METADATA, MetadataEntry, MetadataFile, file_name, files_of, seen_in
 from ondisk.segments.file_facts import Committed, Seen, checksum_of, tail_of
-from ondisk.segments.places import closed, outside
+from ondisk.segments.places import Place, closed, outside
 from ondisk.step import ARCHIVE, inner_of, place_of
 
 _NAME = re.compile(r"(.+?)\.([0-9]+)(?:\.([0-9]+)\.([0-9a-f]{8}))?")  # of a copy; of a dir segment, of its folder
@@ -52,12 +52,12 @@ _TRIES = 1000
 _LIMIT = 16 * 1024 * 1024  # bytes of a file beside the segments
 
 
-class _Name(NamedTuple):
-    """What the name of a copy says; of a dir segment only its generation."""
+class _Earlier(NamedTuple):
+    """What the name of a copy in the backup says."""
 
-    name: str
+    path: str
     generation: int
-    size: int
+    size: int  # -1 for the folder of a dir segment
     checksum: int
 
 
@@ -153,26 +153,26 @@ class SegmentCopies:
         path = f"{self._root}/{copy.file}"
         if self._target.has(path, copy.stored):
             return True
-        for folder, copies in self._elsewhere(copy.segment):
-            for name, _, size, checksum in copies:
-                earlier = f"{folder}/{name}"
-                if (size, checksum) == (copy.stored, copy.checksum) and self._target.has(earlier, size):
-                    self._target.repeat(earlier, path, size)
-                    return True
+        for each in self._elsewhere(copy.segment):
+            if (each.size, each.checksum) == (copy.stored, copy.checksum) and self._target.has(each.path, each.size):
+                with contextlib.suppress(*UNREADABLE):
+                    if copy.is_in(self._target.directory.open_to_read(each.path)):
+                        self._target.repeat(each.path, path)
+                        return True
         return False
 
-    def _elsewhere(self, segment: str) -> Iterator[tuple[str, list[_Name]]]:
-        """Yield the folders where the copies of a segment may be, and those in them."""
+    def _elsewhere(self, segment: str) -> Iterator[_Earlier]:
+        """Yield the copies of a segment in the backup, from wherever it has been."""
         for root in self._roots:
             folder, _, last = f"{root}/{inner_of(segment)}".rpartition("/")
-            yield folder, self._listed(folder).get(last, [])
+            yield from self._listed(folder).get(last, [])
 
-    def _list(self, folder: str) -> dict[str, list[_Name]]:
-        found: dict[str, list[_Name]] = {}
+    def _list(self, folder: str) -> dict[str, list[_Earlier]]:
+        found: dict[str, list[_Earlier]] = {}
         for name in self._target.directory.names(folder):
             if matched := _NAME.fullmatch(name):
                 size, checksum = int(matched[3] or -1), int(matched[4] or "0", 16)
-                found.setdefault(matched[1], []).append(_Name(name, int(matched[2]), size, checksum))
+                found.setdefault(matched[1], []).append(_Earlier(f"{folder}/{name}", int(matched[2]), size, checksum))
         return found
 
     def _copied(
@@ -238,13 +238,13 @@ class SegmentCopies:
 
     def _newest(self, segment: Segment, *, same: bool) -> tuple[str, int, int] | None:
         zeros = self._format(segment.format).mutable
-        folder, slash, last = segment.name.rpartition("/")
-        copies = self._listed(f"{self._root}/{folder}".rstrip("/")).get(last, [])
-        for name, generation, size, expected in sorted(copies, key=itemgetter(1, 2, 3), reverse=True):
-            if not same or generation == segment.id:
-                file = self._target.directory.open_to_read(f"{self._root}/{folder}{slash}{name}")
-                if file.size() == size and checksum_of(file, size, zeros) == expected:
-                    return f"{folder}{slash}{name}", size, expected
+        folder, _, last = f"{self._root}/{segment.name}".rpartition("/")
+        copies = (each for each in self._listed(folder).get(last, []) if each.size >= 0)
+        for each in sorted(copies, key=itemgetter(1, 2, 3), reverse=True):
+            if not same or each.generation == segment.id:
+                file = self._target.directory.open_to_read(each.path)
+                if file.size() == each.size and checksum_of(file, each.size, zeros) == each.checksum:
+                    return each.path.removeprefix(f"{self._root}/"), each.size, each.checksum
         return None
 
     def _name(self, copy: SegmentCopy) -> str:
@@ -311,9 +311,7 @@ class SegmentCopies:
                 continue
             file = file_name(segment.name, number)
             name = f"{file}.{entry.checksum:08x}"
-            if (name, entry.size) in earlier:
-                self._target.repeat(f"{earlier[name, entry.size]}/{name}", f"{root}/{name}", entry.size)
-            elif there.get(name) != entry.size:
+            if there.get(name) != entry.size and not self._is_repeated(earlier, name, entry, root):
                 if number not in on_disk:
                     continue  # a repack has removed it, unless a datum needs it
                 if (problem := self._copied_file(f"{root}/{name}", folder, file, entry)) != "":
@@ -323,7 +321,7 @@ class SegmentCopies:
             total += entry.size
         for number in self._numbers(segment).difference(kept):
             damaged.setdefault(number, "it is not on disk, or has no entry")
-        copy = self._with_entries(segment, copy, source, root, earlier)
+        copy = self._with_entries(segment, copy, source, root)
         copy = replace(copy, numbers=runs(kept), total=total)
         if damaged:
             number, reason = min(damaged.items())
@@ -334,25 +332,30 @@ class SegmentCopies:
         return copy
 
     def _files_elsewhere(self, segment: str) -> dict[tuple[str, int], str]:
-        """Return the files of a dir segment that the backup has from when it had another name: in which folder."""
+        """Return the files of a dir segment that the backup has from when it had another name: name, size → path."""
         found: dict[tuple[str, int], str] = {}
-        for folder in [f"{parent}/{each.name}" for parent, copies in self._elsewhere(segment) for each in copies]:
+        for folder in (each.path for each in self._elsewhere(segment) if each.size < 0):
             damaged = self._target.damaged_in(folder)
             for file in self._target.directory.entries(folder):
                 if file.name not in damaged:
-                    found[file.name, file.size] = folder
+                    found[file.name, file.size] = f"{folder}/{file.name}"
         return found
 
-    def _with_entries(
-        self, segment: Segment, copy: SegmentCopy, source: ReadableFile, root: str, earlier: dict[tuple[str, int], str]
-    ) -> SegmentCopy:
+    def _is_repeated(self, earlier: Mapping[tuple[str, int], str], name: str, entry: MetadataEntry, root: str) -> bool:
+        """Give a file of a dir segment a name in another folder, too; return whether it is there, and whole."""
+        with contextlib.suppress(*UNREADABLE, KeyError):
+            path = earlier[name, entry.size]
+            if holds(self._target.directory.open_to_read(path), entry):
+                self._target.repeat(path, f"{root}/{name}")
+                return True
+        return False
+
+    def _with_entries(self, segment: Segment, copy: SegmentCopy, source: ReadableFile, root: str) -> SegmentCopy:
         """Copy the committed entries; their end was compared with the index when the folder was opened."""
         size = segment.end.size
         tail, checksum = (read(source, size, range(0)) for read in (tail_of, checksum_of))
-        path = f"{root}/{(last := f'metadata.{size}.{checksum:08x}')}"
-        if (last, size) in earlier:
-            self._target.repeat(f"{earlier[last, size]}/{last}", path, size)
-        elif not self._target.has(path, size):
+        path = f"{root}/metadata.{size}.{checksum:08x}"
+        if not self._target.has(path, size):
             with self._target.stage(path) as staged:
                 staged.copy(source, 0, size, 0)
             self._keep(path, size)
@@ -429,7 +432,8 @@ def backup(
         path: of the backup: a folder of its own.
         create: begin the backup, in a folder that is empty or does not exist. Otherwise there must be a backup: a disk
             that is not mounted is an error, and no new backup in the empty folder.
-        keep: remove all points but this many, the newest, and the copies that only they need; None to keep all.
+        keep: remove all points but this many, the newest, and the copies that only they need; None to keep all. None
+            are removed while the index does not know the data of what is offline: earlier points may have them.
         progress: called with the name of each segment.
 
     Raises:
@@ -456,7 +460,8 @@ def backup(
         uuids = [snapshot.dataset()["uuid"], *segment_rows.former_uuids(snapshot)]
     with Target.writing(path, access.path, uuids, create=create) as target:
         try:
-            done = _added(access, target, keep, progress)
+            # Else the copies would go that earlier points have of what the index has lost.
+            done = _added(access, target, None if unknown else keep, unknown, progress)
         except DiskFull as error:
             error.hint = f"Free some space on the disk of {target.path}; --keep removes old points. They are whole."
             raise
@@ -466,7 +471,9 @@ def backup(
     return done
 
 
-def _added(access: Access, target: Target, keep: int | None, progress: Callable[[str], None]) -> Backup:
+def _added(
+    access: Access, target: Target, keep: int | None, unknown: Sequence[Place], progress: Callable[[str], None]
+) -> Backup:
     before, removed = target.names(), list[str]()
     latest = target.point(before[-1]) if before else None
     must_sweep = target.begin()
@@ -475,7 +482,7 @@ def _added(access: Access, target: Target, keep: int | None, progress: Callable[
             target.sweep()  # the disk may be full
     with _snapshot(access) as (snapshot, beside):
         now = time.time_ns() // 1000
-        offline = [each.name.split("/")[1] for each in away_in(snapshot)]
+        offline = sorted({each.name.split("/")[1] for each in (*away_in(snapshot), *unknown)})
         usage = access.layout.usage(access.directory)
         copies = SegmentCopies(target, access.current(), snapshot, usage)
         earlier = iter(()) if latest is None else target.copies(latest, latest.parts[-1])

@@ -197,14 +197,15 @@ class Target(Closing):
         if len(self._waiting) >= _TOGETHER:
             self.flush()
 
-    def repeat(self, path: str, name: str, size: int) -> None:
+    def repeat(self, path: str, name: str) -> None:
         """Give a copy a second name. Where the filesystem has no links, copy it."""
         with contextlib.suppress(StorageError, ReadOnly, FileExistsError):
             if self.directory.link(path, name):
                 self._changed.add(parent_of(name))
                 return
+        file = self.directory.open_to_read(path)
         with self.stage(name) as staged:
-            staged.copy(self.directory.open_to_read(path), 0, size, 0)
+            staged.copy(file, 0, file.size(), 0)
         self.keep(name)
 
     def drop(self, path: str) -> None:

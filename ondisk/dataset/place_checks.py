@@ -129,7 +129,7 @@ def away_segments(access: Access) -> dict[int, str]:
 
 def check_complete(access: Access, snapshot: Snapshot) -> None:
     """Raise NeedsCheck if the index may not know all data: it was lost, perhaps while a place was away."""
-    for found in [*check_complete_but_offline(access, snapshot)]:
+    for found in check_complete_but_offline(access, snapshot):
         raise _needs_check(access.directory, found)
 
 

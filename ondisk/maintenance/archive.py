@@ -439,7 +439,7 @@ def _decided(access: Access, name: str, target: str, before: Known | None) -> tu
         if access.committed(known.segment).is_whole_in(file) is False:
             raise changed(access.directory, name)
     if access.directory.stat(target) is not None and access.ask(Snapshot.segment_named, target) is None:
-        hint = f"Move it away, or read it into the index with {command('fix', access.path, '--yes')}."
+        hint = f"Read it into the index with {command('fix', access.path, '--yes')}, or move it away if it is empty."
         raise AlreadyExists(f"{access.path / target} exists, but the index does not know it", hint=hint)
     if (there := _not_whole(access, target)) is not None:  # a merge would lose data
         raise _refused(access, target, there, "merged")

@@ -185,10 +185,10 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
         return Diagnosis(name, State.CORRUPTED, (f"it is not a {found.kind}, and the index does not know it",))
     if found.files is not None and found.files.highest < 0 and found.files.strangers.count:
         return Diagnosis(name, State.CORRUPTED, ("the index does not know it",))
-    if not found.is_readable and not found.is_empty:
+    if not found.is_readable:
         reason = f"{_unreadable(found)}, and the index does not know it"
         return Diagnosis(name, State.CORRUPTED, (reason,))
-    if at.needs_check and (found.is_file or not found.is_empty):
+    if at.needs_check and found.is_file:
         return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and may have lost it",))
     if found.is_empty and at.usage.why_unread(name) is not None:
         return Diagnosis(name, State.OK, (at.usage.stays,))

@@ -229,7 +229,8 @@ class Inspection:
                 return found.hold(f"it may have all that is left of {twin}, which is missing: put that back first")
             if (twin := unknown_twin(access, name)) is not None:
                 fix = command("fix", access.path, "--yes")
-                return found.hold(f"{twin} may be a copy of its bytes, and must be compared with them: run {fix} first")
+                why = f"{twin} may be a copy of its bytes, and must be compared with them"
+                return found.hold(f"{why}: run {fix} first, or move it away if it is empty")
         return found
 
 

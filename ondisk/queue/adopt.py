@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.auxiliary_files import CONFIG, create_files, filter_of
+from ondisk.dataset.auxiliary_files import CONFIG, check_not_in_place, create_files, filter_of
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.segment_layout import Remark
 from ondisk.errors import DatasetExists, InvalidInput, NotFound, OndiskError, SegmentCorrupt, command
@@ -159,6 +159,7 @@ def _check(directory: Directory) -> None:
 
 
 def check_no_dataset(directory: Directory) -> None:
+    check_not_in_place(directory.path)
     if CONFIG in directory.names():
         fix = command("fix", directory.path, "--yes")
         raise DatasetExists(f"{directory.path} is a dataset already", hint=f"{fix} reads what is new in it.")

@@ -280,6 +280,7 @@ def test_progress_is_shown_on_a_terminal_only_and_never_on_standard_output(watch
 
 @pytest.mark.check
 def test_text_lists_the_first_of_many_segments_and_json_all(run, weather):
+    delete_unknown(weather)
     for day in range(1, 29):
         for month in range(1, 13):
             file = weather / f"2020/{month:02}-{day:02}.vm2"
