@@ -176,6 +176,8 @@ class Frames:
         if begin < self._begin or size > max_size:
             return
         whole = read(begin, size)
+        if frame.length(whole) != size:  # its last length is damaged, and means several frames
+            return
         if _key_of(whole[4:-8]) != newest or not frame.is_whole(whole, 0, size):
             return
         if isinstance(event := self.event(begin, whole[4:-8]), AuthenticationFailed):
