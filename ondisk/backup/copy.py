@@ -466,7 +466,7 @@ def backup(
             error.hint = f"Free some space on the disk of {target.path}; --keep removes old points. They are whole."
             raise
     for each in unknown:
-        reason = "it is offline, and the index does not know its data"
+        reason = "it is offline, and the index does not know its data until it is online and a fix has read it"
         done.problems.append(Problem(each.name.rstrip("/"), reason, Kept.MISSING))
     return done
 

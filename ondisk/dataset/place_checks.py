@@ -134,7 +134,7 @@ def check_complete(access: Access, snapshot: Snapshot) -> None:
 
 
 def check_complete_but_offline(access: Access, snapshot: Snapshot) -> Iterator[Place]:
-    """Do the same, but yield the places that are offline on purpose, and of which the index may not know all data."""
+    """Raise NeedsCheck unless the index knows all data but those of places that are offline on purpose; yield these."""
     access.check_trusted()
     for found in unknown_in(snapshot):
         if not found.is_offline:

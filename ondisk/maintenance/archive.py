@@ -195,7 +195,7 @@ def coming_online(access: Access, name: str) -> Change:
     Raises:
         NotFound: it is not offline.
         SegmentMissing: its folder is not there: it is empty, or another one.
-        StateError: it has an index of its own, of an older version.
+        StateError: it has an index of its own.
 
     Durability: as `going_offline`.
     """
@@ -208,8 +208,8 @@ def coming_online(access: Access, name: str) -> Change:
         if home is not None:
             raise missing(access.directory, found)
         if access.directory.stat(f"{place}{INDEX}") is not None:
-            hint = f"{command('migrate', access.path)} takes it over."
-            raise StateError(f"{access.path / place} has an index of its own, of an older version", hint=hint)
+            hint = f"If it is an older one, {command('migrate', access.path)} takes it over. Else mount its disk."
+            raise StateError(f"{access.path / place} has an index of its own", hint=hint)
         hint = "Mount its disk first."
         inner, outer = f"{place}{places.PLACE}", places.outside(place)
         if access.directory.stat(inner) is None:

@@ -311,6 +311,11 @@ def test_what_is_no_queue_or_a_dataset_already_is_refused(queue, tmp_path):
     ondisk.adopt(queue)
     with pytest.raises(DatasetExists, match="is a dataset already"):
         ondisk.adopt(queue)
+    with ondisk.open(queue) as dataset:
+        (queue / "state.dat").unlink(missing_ok=True)
+        dataset.archive(next(each.name for each in sorted(queue.glob("*.seg"))))
+    with pytest.raises(StateError, match="is a folder of the archive"):
+        ondisk.adopt(queue / ".archive/last")
 
 
 def test_a_queue_without_segments_can_be_adopted(tmp_path):
