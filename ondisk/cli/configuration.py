@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -117,7 +118,7 @@ def _config(arguments: argparse.Namespace) -> tuple[ondisk.DatasetConfig, str | 
 def _proposal(name: str, table: dict[str, Any]) -> str:
     from ondisk.tables.propose_config import proposed
 
-    if Path(name).is_dir():
+    if os.path.isdir(name):  # noqa: PTH112 - that of Path raises for a name that is too long
         hint = "If each file in it is a datum, such as a photo: ondisk init PATH --format blob --step daily."
         raise InvalidInput(f"{name} is a folder, and --from takes a file", hint=hint)
     with Input(name) as file:
