@@ -91,10 +91,10 @@ def test_killed_at_a_few_points_a_commit_is_done_or_not(name: str, tmp_path: Pat
 @pytest.mark.crash
 @pytest.mark.parametrize(("format", "name"), CASES)
 def test_a_failed_sync_is_reported_and_ends_all_writing(format: str, name: str, room: Path, sweep: Sweep) -> None:
-    story = story_of(format, name)
+    story, seen = story_of(format, name), set[bytes]()
 
     def look(run: Run) -> None:
-        check_failed(run, story)
+        check_failed(run, story, seen)
         check_litter(run)
 
     sweep(bench(story, room, format).failed("EIO", *SYNCS), look)
