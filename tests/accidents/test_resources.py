@@ -115,7 +115,8 @@ def test_23_a_full_disk_is_usable_again_when_data_are_deleted(tmp_path, kind):
     tool("mount", "-t", "tmpfs", "-o", "size=3m", "none", disk)
     try:
         victim = Victim.make(disk / "dataset", kind)
-        victim.maybe = {number_of(day, minute) for day in (5, 6, 7, 8) for minute in range(1000)}
+        each_day = min(1000, 150 * 1024 // len(datum(NEW, kind).data))
+        victim.maybe = {number_of(day, minute) for day in (5, 6, 7, 8) for minute in range(each_day)}
         batch = [datum(number, kind) for number in sorted(victim.maybe)]
         free = os.statvfs(disk)
         (disk / "filler").write_bytes(bytes(free.f_bavail * free.f_bsize - 150 * 1024))
