@@ -6,11 +6,10 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache, lru_cache
-from operator import itemgetter
+from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
 from ondisk.backup.point import (
@@ -55,10 +54,10 @@ _LIMIT = 16 * 1024 * 1024  # bytes of a file beside the segments
 class _Earlier(NamedTuple):
     """What the name of a copy in the backup says."""
 
-    path: str
     generation: int
     size: int  # -1 for the folder of a dir segment
     checksum: int
+    path: str
 
 
 class SegmentCopies:
@@ -86,25 +85,35 @@ class SegmentCopies:
         self.copied = self.bytes = 0
         self.problems: list[Problem] = []
 
-    def copies(self, earlier: Iterator[SegmentCopy], progress: Callable[[str], None]) -> Iterator[SegmentCopy]:
+    def copies(
+        self, earlier: Callable[[], Iterator[SegmentCopy]], progress: Callable[[str], None]
+    ) -> Iterator[SegmentCopy]:
         """Copy what the backup does not have yet; yield the copy of each segment, in the order of their names.
 
-        `earlier`: the copies of the last point, in the order of the names of their segments.
+        `earlier`: yields the copies of the last point, in the order of the names of their segments.
         """
-        last = next(earlier, None)
+        of_last_point = earlier()
+        last = next(of_last_point, None)
+        moved = cache(lambda: {inner_of(each.segment): each for each in earlier() if self._has_left(each)})
         for segment, damage, *_ in segment_rows.all_segments(self._snapshot):
             if self._usage.is_consumed(segment.name, segment.end.length) and self._directory.stat(segment.name) is None:
                 continue  # whoever has read it has removed it: a check misses nothing either
             progress(segment.name)
             while last is not None and last.segment < segment.name:
-                last = next(earlier, None)
+                last = next(of_last_point, None)
             before = last if last is not None and last.segment == segment.name else None
             size, problems, format = self.bytes, len(self.problems), self._format(segment.format)
+            if before is None and format.is_dir and place_of(segment.name) in self._away:
+                before = moved().get(inner_of(segment.name))
             copy = (self._folder if format.is_dir else self._file)(segment, format, before)
             if damage is not None and not format.is_dir and len(self.problems) == problems:
                 self._report_known(segment, format, damage)
             self.copied += self.bytes > size
             yield replace(copy, count=segment_rows.count_of(self._snapshot, segment))
+
+    def _has_left(self, copy: SegmentCopy) -> bool:
+        """Return whether the index has no segment any more where a dir segment was."""
+        return copy.is_dir and self._snapshot.segment_named(copy.segment) is None
 
     def _report(self, segment: Segment, reason: str, kept: Kept) -> None:
         self.problems.append(Problem(segment.name, reason, kept))
@@ -153,13 +162,22 @@ class SegmentCopies:
         path = f"{self._root}/{copy.file}"
         if self._target.has(path, copy.stored):
             return True
-        for each in self._elsewhere(copy.segment):
-            if (each.size, each.checksum) == (copy.stored, copy.checksum) and self._target.has(each.path, each.size):
-                with contextlib.suppress(*UNREADABLE):
-                    if copy.is_in(self._target.directory.open_to_read(each.path)):
-                        self._target.repeat(each.path, path)
-                        return True
-        return False
+        return any(
+            (each.size, each.checksum) == (copy.stored, copy.checksum)
+            and self._target.has(each.path, each.size)
+            and self._is_repeated(each.path, copy.is_in, path)
+            for each in self._elsewhere(copy.segment)
+        )
+
+    def _is_repeated(self, path: str, is_whole: Callable[[ReadableFile], bool], name: str) -> bool:
+        """Give a file in the backup another name, too; return False if it is not whole."""
+        try:
+            if not is_whole(self._target.directory.open_to_read(path)):
+                return False
+        except UNREADABLE:
+            return False
+        self._target.repeat(path, name)
+        return True
 
     def _elsewhere(self, segment: str) -> Iterator[_Earlier]:
         """Yield the copies of a segment in the backup, from wherever it has been."""
@@ -172,7 +190,7 @@ class SegmentCopies:
         for name in self._target.directory.names(folder):
             if matched := _NAME.fullmatch(name):
                 size, checksum = int(matched[3] or -1), int(matched[4] or "0", 16)
-                found.setdefault(matched[1], []).append(_Earlier(f"{folder}/{name}", int(matched[2]), size, checksum))
+                found.setdefault(matched[1], []).append(_Earlier(int(matched[2]), size, checksum, f"{folder}/{name}"))
         return found
 
     def _copied(
@@ -240,7 +258,7 @@ class SegmentCopies:
         zeros = self._format(segment.format).mutable
         folder, _, last = f"{self._root}/{segment.name}".rpartition("/")
         copies = (each for each in self._listed(folder).get(last, []) if each.size >= 0)
-        for each in sorted(copies, key=itemgetter(1, 2, 3), reverse=True):
+        for each in sorted(copies, reverse=True):
             if not same or each.generation == segment.id:
                 file = self._target.directory.open_to_read(each.path)
                 if file.size() == each.size and checksum_of(file, each.size, zeros) == each.checksum:
@@ -268,7 +286,7 @@ class SegmentCopies:
             if same is not None:
                 copy = same
             elif before is not None and before.file:
-                copy = replace(before, generation=segment.id, kept=Kept.OLDER, problem=problem)
+                copy = replace(before, segment=segment.name, generation=segment.id, kept=Kept.OLDER, problem=problem)
             else:
                 copy = replace(copy, kept=Kept.MISSING, problem=problem)
             self._report(segment, problem, copy.kept)
@@ -311,7 +329,8 @@ class SegmentCopies:
                 continue
             file = file_name(segment.name, number)
             name = f"{file}.{entry.checksum:08x}"
-            if there.get(name) != entry.size and not self._is_repeated(earlier, name, entry, root):
+            path, is_whole = earlier.get((name, entry.size)), partial(holds, entry=entry)
+            if there.get(name) != entry.size and not (path and self._is_repeated(path, is_whole, f"{root}/{name}")):
                 if number not in on_disk:
                     continue  # a repack has removed it, unless a datum needs it
                 if (problem := self._copied_file(f"{root}/{name}", folder, file, entry)) != "":
@@ -340,15 +359,6 @@ class SegmentCopies:
                 if file.name not in damaged:
                     found[file.name, file.size] = f"{folder}/{file.name}"
         return found
-
-    def _is_repeated(self, earlier: Mapping[tuple[str, int], str], name: str, entry: MetadataEntry, root: str) -> bool:
-        """Give a file of a dir segment a name in another folder, too; return whether it is there, and whole."""
-        with contextlib.suppress(*UNREADABLE, KeyError):
-            path = earlier[name, entry.size]
-            if holds(self._target.directory.open_to_read(path), entry):
-                self._target.repeat(path, f"{root}/{name}")
-                return True
-        return False
 
     def _with_entries(self, segment: Segment, copy: SegmentCopy, source: ReadableFile, root: str) -> SegmentCopy:
         """Copy the committed entries; their end was compared with the index when the folder was opened."""
@@ -399,7 +409,7 @@ class Backup:
         bytes: how many bytes were copied.
         problems: the segments that are damaged or missing in the dataset; and the folders of the archive that are
             offline, and whose data the index does not know.
-        offline: the folders of the archive that were away: the point has what earlier ones have of them.
+        offline: the folders of the archive that were away: the point has at most what earlier ones have of them.
         removed: the times of the points that were removed.
     """
 
@@ -441,7 +451,7 @@ def backup(
         InvalidInput: the backup is inside of the dataset, or contains it.
         AlreadyExists: `create` is true, and there is something at the path: other files, or a backup with a point.
         StateError: it is the backup of another dataset.
-        NeedsCheck: the index may not know all data, not only of what is offline.
+        NeedsCheck: the index may not know all data, and not only because a place is offline.
         IndexCorrupt: it is damaged.
         IntegrityError: a point is damaged. If it is not the last one, the new point was made, but nothing was removed.
         LockError: another run writes to this backup; or the dataset changes faster than it can be read.
@@ -456,7 +466,7 @@ def backup(
     if keep is not None and (type(keep) is not int or keep < 1):
         raise InvalidInput(f"keep must be a whole number of 1 or more, not {shown(keep)}")
     with access.current().index.snapshot() as snapshot:
-        unknown = [*check_complete_but_offline(access, snapshot)]
+        unknown = check_complete_but_offline(access, snapshot)
         uuids = [snapshot.dataset()["uuid"], *segment_rows.former_uuids(snapshot)]
     with Target.writing(path, access.path, uuids, create=create) as target:
         try:
@@ -465,9 +475,8 @@ def backup(
         except DiskFull as error:
             error.hint = f"Free some space on the disk of {target.path}; --keep removes old points. They are whole."
             raise
-    for each in unknown:
-        reason = "it is offline, and the index does not know its data until it is online and a fix has read it"
-        done.problems.append(Problem(each.name.rstrip("/"), reason, Kept.MISSING))
+    reason = "it is offline, and the index has lost its data: until a fix has read it again, no point is removed"
+    done.problems.extend(Problem(each.name.rstrip("/"), reason, Kept.MISSING) for each in unknown)
     return done
 
 
@@ -485,7 +494,7 @@ def _added(
         offline = sorted({each.name.split("/")[1] for each in (*away_in(snapshot), *unknown)})
         usage = access.layout.usage(access.directory)
         copies = SegmentCopies(target, access.current(), snapshot, usage)
-        earlier = iter(()) if latest is None else target.copies(latest, latest.parts[-1])
+        earlier = partial(iter, ()) if latest is None else partial(target.copies, latest, latest.parts[-1])
         part = _part(target, access.current(), snapshot, copies.copies(earlier, progress), beside)
     point = Point(now if latest is None else max(now, latest.time + 1), str(access.path), [part], offline)
     target.commit(point)

@@ -145,7 +145,7 @@ class Point:
     time: int  # microseconds since 1970
     path: str  # of the dataset
     parts: Sequence[Part]  # the archives, then the dataset itself
-    # the names of the archives that were away: the point has what earlier ones have of them
+    # the names of the archives that were away: the point has at most what earlier ones have of them
     offline: Sequence[str] = field(default=())
 
     @property

@@ -67,7 +67,7 @@ class Restored:
         segments, size: how many segments were restored, and their bytes.
         count: how many data are in those that were restored whole.
         problems: the segments that were not restored whole: the backup has only a part of them, or a damaged copy.
-        offline: the places that were away when the point was made: it has what earlier ones have of them.
+        offline: the places that were away when the point was made: it has at most what earlier ones have of them.
     """
 
     dataset: str
@@ -236,10 +236,10 @@ class _Restore:
             else:
                 self._problems.append(Problem(prefix + copy.segment, reason, kept))
             self._segments += 1
+            if kept is not Kept.MISSING and (name := place_of(copy.segment)):
+                generation, count = self._places.get(name, (0, 0))
+                self._places[name] = max(generation, copy.generation), count + copy.count
             if facts is not None:
-                if name := place_of(copy.segment):
-                    generation, count = self._places.get(name, (0, 0))
-                    self._places[name] = max(generation, copy.generation), count + copy.count
                 yield facts
 
     def _file(self, part: Part, copy: SegmentCopy, place: Directory) -> tuple[Placed | None, str]:
@@ -341,7 +341,7 @@ class Listed:
         segments, size: how many segments it has, and the bytes of their copies.
         incomplete: how many of them it does not have whole, since they were damaged in the dataset.
         count: how many data are in the others.
-        offline: the places that were away when the point was made: it has what earlier ones have of them.
+        offline: the places that were away when the point was made: it has at most what earlier ones have of them.
         damage: what is wrong with the point's own files: its list of segments, its index; and, if the copies were
             verified, each of them that is damaged or missing.
     """

@@ -15,6 +15,7 @@ from ondisk.dataset.auxiliary_files import CONFIG, check_apart
 from ondisk.errors import (
     AlreadyExists,
     DatasetNotFound,
+    DurabilityLost,
     IntegrityError,
     OndiskError,
     ReadOnly,
@@ -199,10 +200,14 @@ class Target(Closing):
 
     def repeat(self, path: str, name: str) -> None:
         """Give a copy a second name. Where the filesystem has no links, copy it."""
-        with contextlib.suppress(StorageError, ReadOnly, FileExistsError):
+        try:
             if self.directory.link(path, name):
                 self._changed.add(parent_of(name))
                 return
+        except DurabilityLost:
+            raise
+        except (StorageError, ReadOnly, FileExistsError):
+            pass
         file = self.directory.open_to_read(path)
         with self.stage(name) as staged:
             staged.copy(file, 0, file.size(), 0)

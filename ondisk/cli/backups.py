@@ -57,7 +57,7 @@ def run_backup(arguments: argparse.Namespace, output: Output) -> int:
     lines = [f"{line}{counted(done.bytes, 'byte')}{removed}"]
     output.show([values | _problems_of(done) | {"removed": done.removed}], _told(done.problems, "kept", lines))
     for name in away:
-        complain("warning", f"the folder {name!r} is away: the backup has what earlier points have of it")
+        complain("warning", f"the folder {name!r} is away: the backup has at most what earlier points have of it")
     return EXIT_DATA_SKIPPED if done.problems or away else EXIT_DONE
 
 
@@ -110,7 +110,7 @@ def run_restore(arguments: argparse.Namespace, output: Output) -> int:
         fix = f"{command('fix', done.dataset, '--yes')} reads what this one has"
         complain("note", f"{points}; {fix}, and with --salvage SEGMENT keeps what is whole of a damaged one")
     for name in done.offline:
-        complain("warning", f"the folder {name!r} was away: the point has what earlier points have of it")
+        complain("warning", f"the folder {name!r} was away: the point has at most what earlier points have of it")
     return EXIT_DATA_SKIPPED if done.problems else EXIT_DONE
 
 

@@ -263,6 +263,7 @@ def _archives(migration: Migration) -> Iterator[str]:
     if any(each.taken for each in migration.archives):
         yield "no folder in .archive is a dataset any more: query the dataset with a condition for reftime"
         yield "replicas, backups, servers and Spark jobs of such a folder must use the dataset, too"
-        yield f"move none out of .archive: {command('archive', migration.dataset, '--rename')} renames it"
+        rename = command("archive", migration.dataset, "--rename", "NAME", "NEW", "--yes")
+        yield f"move none out of .archive: {rename} renames it"
         if not migration.done:
             yield "if one is large and rarely queried, --leave-out NAME makes it a dataset beside this one"

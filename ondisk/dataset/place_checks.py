@@ -133,13 +133,14 @@ def check_complete(access: Access, snapshot: Snapshot) -> None:
         raise _needs_check(access.directory, found)
 
 
-def check_complete_but_offline(access: Access, snapshot: Snapshot) -> Iterator[Place]:
-    """Raise NeedsCheck unless the index knows all data but those of places that are offline on purpose; yield these."""
+def check_complete_but_offline(access: Access, snapshot: Snapshot) -> list[Place]:
+    """Raise NeedsCheck unless the index knows all data but those of places that are offline; return these places."""
     access.check_trusted()
-    for found in unknown_in(snapshot):
+    unknown = [*unknown_in(snapshot)]
+    for found in unknown:
         if not found.is_offline:
             raise _needs_check(access.directory, found)
-        yield found
+    return unknown
 
 
 def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> list[str]:

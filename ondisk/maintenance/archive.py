@@ -135,8 +135,8 @@ def renaming(access: Access, name: str, new: str) -> Change:
         AlreadyExists: the new one exists, or the index has segments of it.
         InvalidInput: the new name is not that of a folder.
 
-    Durability: renames the folder, synced, then commits. After a crash between these, the next fix or repack commits,
-    and on a full disk it renames the note of the place beside the folder.
+    Durability: renames the folder, synced, then commits. After a crash between these, the next fix or repack commits.
+    If the disk was full after the commit, it gives the note beside the folder its new name.
     """
     directory, old, to = access.directory, _place(name), _place(new)
     found = places.place(directory, old)

@@ -159,6 +159,7 @@ def _check(directory: Directory) -> None:
 
 
 def check_no_dataset(directory: Directory) -> None:
+    """Raise unless a folder may become a dataset: it is none, and no place of another one."""
     check_not_in_place(directory.path)
     if CONFIG in directory.names():
         fix = command("fix", directory.path, "--yes")

@@ -22,7 +22,7 @@ import ondisk
 from ondisk import Datum, keys
 from ondisk.backup.point import Kept
 from ondisk.backup.target import BackupLock
-from ondisk.errors import InvalidInput, LockError, NeedsCheck, StateError
+from ondisk.errors import DurabilityLost, InvalidInput, LockError, NeedsCheck, StateError
 from ondisk.filesystem import Directory
 from ondisk.keys import Key, KeyRing
 from ondisk.maintenance.maintain import maintain
@@ -280,6 +280,22 @@ def test_a_copy_that_has_rotted_is_no_copy_of_what_has_moved(create, tmp_path, c
     assert restored(target) == content(dataset)
 
 
+@pytest.mark.parametrize("config", [PLAIN, BLOB], ids=["file", "folder"])
+def test_a_sync_that_fails_for_a_second_name_ends_the_backup(create, tmp_path, monkeypatch, config):
+    dataset, target = create(step="daily", **config), tmp_path / "backup"
+    days(dataset, 0)
+    (segment,) = (f"2026/{each.name}" for each in (dataset.path / "2026").glob("11-20.*"))
+    dataset.backup(target, create=True)
+    dataset.archive(segment)
+
+    def link(*_: object) -> bool:
+        raise DurabilityLost("a sync failed")
+
+    monkeypatch.setattr(Directory, "link", link)
+    with pytest.raises(DurabilityLost):
+        dataset.backup(target)
+
+
 def test_no_point_goes_while_an_index_has_lost_what_is_offline(create, tmp_path):
     dataset, target = create(**FIELDS), tmp_path / "backup"
     days(dataset, 0, 1)
@@ -318,17 +334,24 @@ def test_of_an_archive_that_is_away_the_copies_of_earlier_points_are_kept(create
     assert [(each.segment, each.kept) for each in done.problems] == [(".archive/last/2026/11-23.jsonl", Kept.MISSING)]
 
 
-def test_of_a_segment_that_is_away_under_another_name_the_copy_of_the_last_point_is_kept(create, tmp_path):
-    dataset, target = create(**FIELDS), tmp_path / "backup"
+@pytest.mark.parametrize(("config", "kept"), [(BLOB, [Kept.OLDER]), (FIELDS, [])], ids=["folder", "file"])
+def test_of_a_segment_that_is_away_under_another_name_the_copy_of_the_last_point_is_kept(
+    create, tmp_path, config, kept
+):
+    dataset, target = create(step="daily", **config), tmp_path / "backup"
     days(dataset, 0, 1, 2)
+    (segment,) = (f"2026/{each.name}" for each in (dataset.path / "2026").glob("11-20.*"))
     dataset.backup(target, create=True)
-    dataset.archive("2026/11-20.jsonl")
+    dataset.archive(segment)
     before = content(dataset)
     shutil.move(tmp_path / "dataset/.archive/last", tmp_path / "away")
-    for _ in range(2):
+    for path in (tmp_path / "first", tmp_path / "second"):
         done = dataset.backup(target, keep=1)
-        assert (done.problems, done.copied) == ([], 0)
-        assert restored(target) == before
+        assert ([each.kept for each in done.problems], done.copied) == (kept, 0)
+        assert [each.kept for each in ondisk.restore(target, path).problems] == kept
+        with ondisk.open(path) as again:
+            assert again.fix().lost == 0
+            assert content(again) == before
 
 
 def test_what_is_offline_in_every_point_stays_offline(create, tmp_path):

@@ -64,5 +64,5 @@ def test_a_migration_that_takes_archives_over_says_what_changes_for_who_used_the
     for options, leave_out in (([], True), (["--yes"], False)):
         lines = run("migrate", path, *options).text.splitlines()
         assert "  no folder in .archive is a dataset any more: query the dataset with a condition for reftime" in lines
-        assert f"  move none out of .archive: `ondisk archive {path} --rename` renames it" in lines
+        assert f"  move none out of .archive: `ondisk archive {path} --rename NAME NEW --yes` renames it" in lines
         assert any("--leave-out NAME" in each for each in lines) == leave_out
