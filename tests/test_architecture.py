@@ -13,6 +13,8 @@ import pytest
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "ondisk"
 
+pytestmark = pytest.mark.xdist_group("architecture")  # one process parses all modules, not each
+
 # From the ground up. A module imports from its own row and from rows above it in this table.
 FLOORS = [
     "errors",
