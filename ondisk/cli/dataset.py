@@ -102,7 +102,8 @@ def _warnings_of_archives(*, complete: bool) -> Iterator[None]:
         try:
             yield
         except DataOffline as error:
-            raise SegmentMissing(str(error), hint="Mount its disk, then run `ondisk archive --online`.") from None
+            hint = "Mount its disk, then run `ondisk archive DATASET --online NAME --yes`."
+            raise SegmentMissing(str(error), hint=hint) from None
         finally:
             for message in dict.fromkeys(str(each.message) for each in caught):
                 complain("warning", message)

@@ -190,8 +190,8 @@ def restore_or_salvage(directory: Directory, name: str) -> str:
 
 
 def missing(directory: Directory, name: str) -> SegmentMissing:
-    how = f"{command('fix', directory.path, '--yes')} removes them from the index, or says why not"
-    hint = f"Mount its disk. {RESTORE}. If its data are lost, {how}."
+    how = f"{command('fix', directory.path, '--yes')} follows it, removes its data from the index, or says why not"
+    hint = f"Mount its disk. {RESTORE}. If it was moved, or is lost, {how}."
     return SegmentMissing(f"{directory.path / name} is in the index but not on disk", hint=hint, segment=name)
 
 
