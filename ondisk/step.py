@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 import time
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import date
 from enum import StrEnum
 from itertools import groupby
@@ -205,6 +205,11 @@ def is_place(name: str) -> bool:
 def inner_of(segment: str) -> str:
     """Return the name of a segment within its place."""
     return segment.removeprefix(place_of(segment))
+
+
+def as_given(names: Iterable[str]) -> list[str]:
+    """Return names of segments that a user has given, each once, without the slash that shells add to a folder."""
+    return [*dict.fromkeys(each.rstrip("/") for each in names)]
 
 
 def in_order(segment: str) -> tuple[bool, bool, int, str]:

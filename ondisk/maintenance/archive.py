@@ -41,7 +41,7 @@ from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments import generations, places
 from ondisk.segments.file_facts import changed
 from ondisk.segments.generations import recorded_stat
-from ondisk.step import ARCHIVE, LAST, NOTHING, inner_of, place_of
+from ondisk.step import ARCHIVE, LAST, NOTHING, as_given, inner_of, place_of
 
 UNMOVABLE = State.CORRUPTED | State.MISSING | State.UNALIGNED | State.DELETED
 """The states of segments that cannot be moved."""
@@ -96,7 +96,7 @@ def planned(access: Access, names: Iterable[str], verb: str) -> list[Done]:
 
 def _targets(access: Access, names: Iterable[str], verb: str) -> Iterator[tuple[str, str]]:
     """Yield the names of segments, and those that they get."""
-    for name in names:
+    for name in as_given(names):
         if verb == "archive":
             yield name, _name_in_last(access, name)
         else:

@@ -48,7 +48,7 @@ from ondisk.segments.dir import MetadataFile
 from ondisk.segments.generations import MOVED, hidden
 from ondisk.segments.places import closed, places
 from ondisk.staging.jobs import Changed
-from ondisk.step import inner_of, place_of
+from ondisk.step import as_given, inner_of, place_of
 
 # A commit reads up to so many bytes of segments into the index; each segment counts as so many bytes or more.
 _GROUP, _SMALLEST = 8 * 1024 * 1024, 64 * 1024
@@ -91,7 +91,7 @@ def fix(
     """
     report = Report(str(access.path))
     errors: list[OndiskError] = []
-    salvage = list(dict.fromkeys(salvage))
+    salvage = as_given(salvage)
     with report.attached(errors):
         # Replaces a lost index, and raises before anything is read if this user has no permission to write.
         with access.transaction("fix"):
@@ -123,7 +123,7 @@ def planned(
     The arguments and the errors are those of `fix`; the report is that of a check, with what was asked for.
     """
     asked = [] if forget_place is None else [forgetting(access, forget_place).done]
-    asked += [would_salvage(access, name) for name in salvage]
+    asked += [would_salvage(access, name) for name in as_given(salvage)]
     return would_do(access, "rescan", released=State.MISSING if forget else State.OK, asked=asked)
 
 

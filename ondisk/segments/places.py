@@ -147,11 +147,13 @@ def place(directory: Directory, name: str) -> Place:
 def _renamed(directory: Directory, name: str, wanted: Identity) -> str | None:
     """Return the place that has the identity of another one; None without one, or with several: copies.
 
-    None as well if the place of that name has gone nowhere: then the wrong disk is mounted there.
+    None as well if the place of that name has gone nowhere: then the wrong disk is mounted there. Of a copy whose files
+    somebody has removed only the identity is left.
     """
     inner, chain = inner_identities(directory, named(directory)), [name]
     while True:
         homes = [each for each, other in inner.items() if other.id == wanted.id and each != chain[-1]]
+        homes = [each for each in homes if not wanted.count or has_files(directory, each.removesuffix("/"))]
         if len(homes) != 1 or homes[0] in chain[1:] or inner[homes[0]].generation < wanted.generation:
             return None
         chain += homes

@@ -147,6 +147,13 @@ def test_what_is_archived_already_is_not_archived_again(make):
     check_sound(dataset)
 
 
+def test_a_name_that_is_given_twice_is_archived_once(make):
+    dataset = make()
+    names = [segment(dataset), segment(dataset) + "/"]
+    would_do = [each.segment for each in planned(dataset._access, names, "archive")]
+    assert would_do == [each.segment for each in dataset.archive(*names)] == names[:1]
+
+
 def test_unarchive_brings_a_segment_back(make):
     dataset = make()
     before = content(dataset)

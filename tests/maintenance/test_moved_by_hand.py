@@ -1037,6 +1037,19 @@ def test_a_wrong_disk_in_a_place_is_not_taken_for_a_renamed_one(three, tmp_path)
     assert seqs(three) == before
 
 
+def test_a_copy_of_a_place_without_its_files_is_not_the_place(three, tmp_path):
+    before = seqs(three)
+    copy(three / ".archive/2024", three / ".archive/copy")
+    fix(three)
+    with ondisk.open(three) as dataset:
+        dataset.repack(second_copies=True)
+    (three / ".archive/2024").rename(tmp_path / "2024")
+    assert maintain(three).lost == 0
+    (tmp_path / "2024").rename(three / ".archive/2024")
+    assert maintain(three).lost == 0
+    assert seqs(three) == before
+
+
 @pytest.mark.parametrize("is_known", [False, True])
 def test_a_copy_of_a_place_is_used_when_the_place_itself_is_gone(three, is_known):
     copy(three / ".archive/2024", three / ".archive/copy")

@@ -115,7 +115,7 @@ def test_nothing_is_salvaged_if_one_of_the_names_is_refused(world: World) -> Non
 
 def test_a_name_that_is_given_twice_is_salvaged_once(world: World) -> None:
     flip(world)
-    report = world.opened(lambda dataset: dataset.fix(salvage=[world.name(A)] * 2))
+    report = world.opened(lambda dataset: dataset.fix(salvage=[world.name(A), world.name(A) + "/"]))
     assert (report.lost, lost(world)) == (1, 1)
 
 

@@ -71,6 +71,8 @@ def test_an_offline_place_is_away_whatever_is_there(directory, last):
 
 def test_a_folder_that_was_renamed_is_followed_unless_there_is_a_copy_of_it(directory, last, tmp_path):
     last.rename(tmp_path / TAPE)
+    assert places.place(directory, LAST).renamed is None  # it has data, and here is no file
+    (tmp_path / TAPE / "11-20.vm2").touch()
     assert places.place(directory, LAST).renamed == TAPE
     assert not places.place(directory, TAPE).is_ours  # before the index has followed
     assert [*places.elsewhere(directory, f"{LAST}2026/11-20.vm2")] == [f"{TAPE}2026/11-20.vm2"]
