@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, lru_cache, partial
+from itertools import chain
 from typing import NamedTuple
 
 from ondisk.backup.point import (
@@ -47,6 +48,7 @@ from ondisk.segments.places import Place, closed, outside
 from ondisk.step import ARCHIVE, inner_of, place_of
 
 _NAME = re.compile(r"(.+?)\.([0-9]+)(?:\.([0-9]+)\.([0-9a-f]{8}))?")  # of a copy; of a dir segment, of its folder
+_LOST = "it was offline, and the index had lost its data; until a fix has read it, no point is removed"
 _TRIES = 1000
 _LIMIT = 16 * 1024 * 1024  # bytes of a file beside the segments
 
@@ -471,13 +473,10 @@ def backup(
     with Target.writing(path, access.path, uuids, create=create) as target:
         try:
             # Else the copies would go that earlier points have of what the index has lost.
-            done = _added(access, target, None if unknown else keep, unknown, progress)
+            return _added(access, target, None if unknown else keep, unknown, progress)
         except DiskFull as error:
             error.hint = f"Free some space on the disk of {target.path}; --keep removes old points. They are whole."
             raise
-    reason = "it is offline, and the index has lost its data: until a fix has read it again, no point is removed"
-    done.problems.extend(Problem(each.name.rstrip("/"), reason, Kept.MISSING) for each in unknown)
-    return done
 
 
 def _added(
@@ -495,16 +494,19 @@ def _added(
         usage = access.layout.usage(access.directory)
         copies = SegmentCopies(target, access.current(), snapshot, usage)
         earlier = partial(iter, ()) if latest is None else partial(target.copies, latest, latest.parts[-1])
-        part = _part(target, access.current(), snapshot, copies.copies(earlier, progress), beside)
+        lost = [SegmentCopy(each.name.rstrip("/"), 0, 0, Kept.MISSING, problem=_LOST) for each in unknown]
+        copied = chain(copies.copies(earlier, progress), lost)
+        part = _part(target, access.current(), snapshot, copied, beside)
     point = Point(now if latest is None else max(now, latest.time + 1), str(access.path), [part], offline)
     target.commit(point)
     if keep is not None:
         removed += target.remove_points(keep)
     if must_sweep or removed:
         target.sweep()
+    problems = [*copies.problems, *(Problem(each.segment, each.problem, each.kept) for each in lost)]
     times = [*map(time_of, removed)]
     return Backup(str(access.path), str(target.path), point.at, part.segments, part.count, part.total,
-                  copies.copied, copies.bytes, copies.problems, offline, times)  # fmt: skip
+                  copies.copied, copies.bytes, problems, offline, times)  # fmt: skip
 
 
 @contextlib.contextmanager

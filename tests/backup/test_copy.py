@@ -20,6 +20,7 @@ from worlds import KINDS, START, A, content, datum, lose_index, rot, sql
 
 import ondisk
 from ondisk import Datum, keys
+from ondisk.backup import points
 from ondisk.backup.point import Kept
 from ondisk.backup.target import BackupLock
 from ondisk.errors import DurabilityLost, InvalidInput, LockError, NeedsCheck, StateError
@@ -313,6 +314,9 @@ def test_no_point_goes_while_an_index_has_lost_what_is_offline(create, tmp_path)
         done = again.backup(target, keep=1)
         assert [each.segment for each in done.problems] == [".archive/2016"]
         assert (done.removed, done.offline) == ([], ["2016"])
+        assert [each.incomplete for each in points(target)] == [0, 1]
+        assert [each.segment for each in ondisk.restore(target, tmp_path / "part").problems] == [".archive/2016"]
+        assert again.backup(target).copied == 0
     assert restored(target, point) == before
 
 
