@@ -59,7 +59,7 @@ settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, max_examples=15, suppress_health_check=_SLOW_STARTS
 )
 settings.register_profile("few", settings.get_profile("ci"), max_examples=8)
-settings.register_profile("soak", deadline=None, max_examples=500, suppress_health_check=_SLOW_STARTS, print_blob=True)
+settings.register_profile("soak", deadline=None, max_examples=400, suppress_health_check=_SLOW_STARTS, print_blob=True)
 # For each state machine. There are some 60, and an example of 100 steps takes almost a second.
 settings.register_profile("machines", settings.get_profile("soak"), max_examples=20, stateful_step_count=100)
 settings.load_profile(os.environ.get("ONDISK_HYPOTHESIS", "ci"))
