@@ -121,7 +121,7 @@ def add_fix(parser: argparse.ArgumentParser) -> None:
 
 
 def run_fix(arguments: argparse.Namespace, output: Output) -> int:
-    from ondisk.maintenance.states import FIXED
+    from ondisk.maintenance.states import FIXED, Action
 
     options = {name: getattr(arguments, name) for name in ("salvage", "acknowledge")}
     options |= {"forget": True} if arguments.forget is True else {"forget_place": arguments.forget or None}
@@ -137,7 +137,7 @@ def run_fix(arguments: argparse.Namespace, output: Output) -> int:
         was_lost = dataset.needs_check
 
         def noted(report: Report) -> Report:
-            if was_lost and any(each.action == "rescan" for each in report):
+            if was_lost and any(each.action == Action.RESCAN for each in report):
                 back = "come back" if arguments.yes else "would come back"
                 complain("note", f"the index was lost: deleted data that no repack has removed yet {back}")
             return report

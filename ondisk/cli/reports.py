@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _NAMED = 10  # segments that one line names, or that maintain names on standard error
 _LINES = 100  # segments with a line each
-_FIXES = ("rescan", "remove from the index", "follow")
 _NO_STATE = dict.fromkeys(("needs_check", "summary", "quarantine", "replaced"))
 
 
@@ -117,7 +116,10 @@ def _line(each: Diagnosis | Done) -> str:
         return f"{states} -> left alone" if each.state or is_done else states
     if is_done:
         return f"{states} -> {each.action}" + (f", {_freed(each.freed)}" if each.freed else "")
-    verb = "fix: " if each.action in _FIXES else "" if "repack" in each.action else "repack: "
+    from ondisk.maintenance.states import REWRITES, Action  # here, as no query needs it
+
+    is_fixed = each.action in (Action.RESCAN, Action.REMOVE, Action.FOLLOW)
+    verb = "fix: " if is_fixed else "" if each.action in REWRITES else "repack: "
     return f"{states} -> {verb}{each.action}"
 
 

@@ -30,7 +30,7 @@ from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.observe import scan
 from ondisk.maintenance.rescanned_bytes import have_old_bytes
 from ondisk.maintenance.second_copy import missing_twin
-from ondisk.maintenance.states import Diagnosis, Done, Tally
+from ondisk.maintenance.states import Action, Diagnosis, Done, Tally
 from ondisk.segment import REMEDY, End, ScanResult
 from ondisk.staging.jobs import Changed
 from ondisk.staging.rows import StagedFile
@@ -349,7 +349,7 @@ class Outcome(NamedTuple):
 def explained(outcome: Outcome, diagnosis: Diagnosis) -> Done:
     """Return the result for a report, with what the segment contains that is not in the index now."""
     lost, reasons = outcome.compared.lost, (*diagnosis.reasons, *_sentences(outcome))
-    return Done(outcome.subject.name, diagnosis.state, reasons, "rescan", 0, lost, returned=outcome.returned)
+    return Done(outcome.subject.name, diagnosis.state, reasons, Action.RESCAN, 0, lost, returned=outcome.returned)
 
 
 def _sentences(outcome: Outcome) -> Iterator[str]:

@@ -27,14 +27,14 @@ from ondisk.formats import Format
 from ondisk.index import Snapshot, segment_rows
 from ondisk.maintenance.check import check, wrong_with
 from ondisk.maintenance.observe import scan
-from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
+from ondisk.maintenance.states import FIXED, REWRITES, Action, Diagnosis, Done, Report, State
 
 CHANGED = "its bytes are not those that the index describes: another program has changed them"
 
 
 def would_do(
     access: Access,
-    *actions: str,
+    *actions: Action,
     rewrite: bool = False,
     second_copies: bool = False,
     by_age: bool = False,
@@ -44,7 +44,7 @@ def would_do(
     """Return the report of a check that holds the segments which cannot be read.
 
     Args:
-        actions: those that read data, and are planned: `rescan` of a fix, `repack` of a repack.
+        actions: those that read data, and are planned: RESCAN of a fix, REPACK of a repack.
         released: segments in these states are not held.
         asked: what somebody has asked for, in the place of the findings about it.
 
@@ -70,17 +70,18 @@ def would_do(
             if not isinstance(each, Diagnosis):
                 continue
             name = each.segment
-            if each.is_touched and "rescan" in actions:
+            if each.is_touched and Action.RESCAN in actions:
                 compared = _compared(access, name, each)
                 report.ok -= not each.state and bool(compared.state)
                 each = report.segments[at] = compared
-            if each.action is None or not {*each.action.split(" and ")} & {*actions}:
+            if (Action.REPACK if each.action in REWRITES else each.action) not in actions:
                 continue
             format = access.format_of(name)
             read = partial(_read_one, access, name) if State.DIRTY in each.state else None
             report.segments[at] = tried(access.directory, access.layout, name, format, each, errors, read)
         consumed = {each.segment for each in report if each.consumed}
-        rescanned = {each.segment for each in report if each.action == "rescan"} if "rescan" in actions else set()
+        rescans = Action.RESCAN in actions
+        rescanned = {each.segment for each in report if rescans and each.action == Action.RESCAN}
         for remark in access.layout.planned(access, rescanned, consumed):
             report.segments.append(Diagnosis.of(remark) if remark.action is None else Done.of(remark))
         names = {each.segment for each in asked}

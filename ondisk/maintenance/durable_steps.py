@@ -33,7 +33,7 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.new_file import IndexPlaces, MergedPlaces, Written, lay, pieces_to_write
 from ondisk.maintenance.observe import has_more
 from ondisk.maintenance.replaced import keep
-from ondisk.maintenance.states import Diagnosis, Done, State
+from ondisk.maintenance.states import Action, Diagnosis, Done, State
 from ondisk.segment import End, Facts, Laid, Start
 from ondisk.segments import dir, generations, quarantine
 from ondisk.segments.concat_writer import keep_data_after
@@ -133,8 +133,8 @@ class Rewriting:
         """
         self._transaction.commit()
         if not self._transaction.has_no_older_readers:
-            return Done(self._old.name, diagnosis.state, (*diagnosis.reasons, _READ), "repack")
-        return Done(self._old.name, diagnosis.state, diagnosis.reasons, "repack", self._freed)
+            return Done(self._old.name, diagnosis.state, (*diagnosis.reasons, _READ), Action.REPACK)
+        return Done(self._old.name, diagnosis.state, diagnosis.reasons, Action.REPACK, self._freed)
 
     def _write_file(self, snapshot: Snapshot, written: Written | None) -> Segment:
         access, transaction, old = self._access, self._transaction, self._old

@@ -41,7 +41,7 @@ from ondisk.maintenance.inspect import Inspection, interval_of, places_away
 from ondisk.maintenance.moved_by_hand import recognised
 from ondisk.maintenance.rescan import Unfound, commit, in_place, is_another_file, renewed, rewritten
 from ondisk.maintenance.salvage import salvaged, would_salvage
-from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State, readable
+from ondisk.maintenance.states import FIXED, Action, Diagnosis, Done, Report, State, readable
 from ondisk.segment import REMEDY, is_loss
 from ondisk.segments import generations
 from ondisk.segments.dir import MetadataFile
@@ -124,7 +124,7 @@ def planned(
     """
     asked = [] if forget_place is None else [forgetting(access, forget_place).done]
     asked += [would_salvage(access, name) for name in as_given(salvage)]
-    return would_do(access, "rescan", released=State.MISSING if forget else State.OK, asked=asked)
+    return would_do(access, Action.RESCAN, released=State.MISSING if forget else State.OK, asked=asked)
 
 
 def _fix(

@@ -15,7 +15,7 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
 from ondisk.filesystem import Directory, MaintainLock
 from ondisk.maintenance.dry_run import would_do
-from ondisk.maintenance.states import Diagnosis, Done, Report, State
+from ondisk.maintenance.states import Action, Diagnosis, Done, Report, State
 
 _LOG = logging.getLogger("ondisk.maintenance")
 _BUG = 1
@@ -105,7 +105,7 @@ def maintain(
     try:
         if dry_run:
             with Dataset.open(path, read_only=True) as dataset:
-                _look(dataset, result, partial(would_do, dataset._access, "rescan", "repack"))
+                _look(dataset, result, partial(would_do, dataset._access, Action.RESCAN, Action.REPACK))
         else:
             _mend(path, max_duration, progress, result)
     except Exception as error:  # even if it is a bug, the caller continues with the other datasets
@@ -156,7 +156,7 @@ def _mend(
     with Dataset.open(path) as dataset, Directory.open(path) as directory, MaintainLock(directory).hold("maintain"):
         was_lost = dataset.needs_check
         run(fix)
-        result.rebuilt = was_lost and any(each.action == "rescan" for each in result.done)
+        result.rebuilt = was_lost and any(each.action == Action.RESCAN for each in result.done)
         if max_duration is not None:  # before the repack, which then does not touch what is damaged
             run(lambda: dataset.check(max_duration=max_duration, progress=progress))
         run(lambda: dataset.repack(progress=progress))

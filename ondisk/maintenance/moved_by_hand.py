@@ -17,7 +17,7 @@ from ondisk.formats import is_dir
 from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.maintenance.durable_steps import sync_found
 from ondisk.maintenance.inspect import found_segments
-from ondisk.maintenance.states import FOLLOW, Done, State
+from ondisk.maintenance.states import Action, Done, State
 from ondisk.segments import places
 from ondisk.segments.file_facts import SAME_BYTES, Seen, facts_of
 from ondisk.segments.generations import hidden, seen_at
@@ -60,7 +60,7 @@ def _follow_places(access: Access) -> Iterator[Done]:
         transaction.after_commit(partial(places.rename, access.directory, renamed))
         transaction.commit()
     for old, new in renamed.items():
-        yield Done(old.removesuffix("/"), State.MISSING, (f"it was renamed to {new.removesuffix('/')}",), FOLLOW)
+        yield Done(old.removesuffix("/"), State.MISSING, (f"it was renamed to {new.removesuffix('/')}",), Action.FOLLOW)
 
 
 def _follow_segments(access: Access, found: list[Moved]) -> Iterator[Done]:
@@ -85,7 +85,7 @@ def _follow_segments(access: Access, found: list[Moved]) -> Iterator[Done]:
         _forget_emptied(access, {each.segment.name for each in followed})
         transaction.commit()
     for segment, name, _ in followed:
-        yield Done(segment.name, State.MISSING, (f"it was moved to {name}",), FOLLOW)
+        yield Done(segment.name, State.MISSING, (f"it was moved to {name}",), Action.FOLLOW)
 
 
 def _forget_emptied(access: Access, names: set[str]) -> None:

@@ -37,7 +37,7 @@ from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.moved_by_hand import recognised
 from ondisk.maintenance.new_file import Written
 from ondisk.maintenance.second_copy import copy_left
-from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, raise_fatal, readable
+from ondisk.maintenance.states import REPACKED, Action, Diagnosis, Done, Report, State, raise_fatal, readable
 from ondisk.segments import places, quarantine
 from ondisk.segments.file_facts import changed
 from ondisk.staging.jobs import Changed, remove
@@ -130,7 +130,7 @@ def planned(access: Access, *, by_age: bool = False, rewrite: bool = False, seco
     The arguments and the errors are those of `repack`; the report is that of a check.
     """
     access.check_trusted()
-    return would_do(access, "repack", rewrite=rewrite, second_copies=second_copies, by_age=by_age)
+    return would_do(access, Action.REPACK, rewrite=rewrite, second_copies=second_copies, by_age=by_age)
 
 
 def _repack(
@@ -169,8 +169,8 @@ def _repack(
                     if State.ARCHIVE_AGE in done.state and not done.state & UNMOVABLE:
                         if (why := merge_refusal(access, before.segment)) is None:
                             moved = archived(access, before.segment)
-                            actions = " and ".join(filter(None, (done.action, moved.action)))
-                            done = replace(done, action=actions, freed=done.freed + moved.freed)
+                            action = Action.ARCHIVE if done.action is None else Action.REPACK_AND_ARCHIVE
+                            done = replace(done, action=action, freed=done.freed + moved.freed)
                             if access.format_of(before.segment).is_dir:
                                 _put_in_order(inspection, LAST + before.segment, old_files)
                         else:

@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from enum import Flag, auto
+from enum import Flag, StrEnum, auto
 from typing import ClassVar
 
 from ondisk.dataset.segment_layout import Remark
@@ -76,8 +76,24 @@ class State(Flag):
 FIXED = State.UNALIGNED | State.MISSING
 """The states that a fix mends."""
 
-FOLLOW = "follow"
-"""The action for a segment that somebody has moved: the index gets its new name."""
+
+class Action(StrEnum):
+    """What mends a segment, and how reports say it."""
+
+    FOLLOW = "follow"  # somebody has moved it: the index gets its new name
+    REMOVE = "remove from the index"
+    RESCAN = "rescan"
+    DELETE = "delete"
+    REPACK = "repack"
+    ARCHIVE = "archive"
+    REPACK_AND_ARCHIVE = "repack and archive"
+
+    __repr__ = str.__repr__
+
+
+REWRITES = (Action.REPACK, Action.REPACK_AND_ARCHIVE)
+"""What writes a segment anew."""
+
 
 REPACKED = State.DIRTY | State.MISSING | State.DELETED | State.ARCHIVE_AGE | State.DELETE_AGE
 """The states that a repack mends, unless the segment is also CORRUPTED."""
@@ -123,22 +139,22 @@ class Diagnosis:
         return Removal.AGED_AND_KEPT if is_kept else Removal.AGED
 
     @property
-    def action(self) -> str | None:
+    def action(self) -> Action | None:
         """What mends it, or None. A fix does `rescan`, a repack what is below that; both do the others."""
         state = self.state
         if self.moved is not None:
-            return FOLLOW
+            return Action.FOLLOW
         if State.CORRUPTED in state or self.held:
             return None
         if State.MISSING in state or self.consumed:
-            return "remove from the index"
+            return Action.REMOVE
         if State.UNALIGNED in state:
-            return "rescan"
+            return Action.RESCAN
         if state & (State.DELETED | State.DELETE_AGE):
-            return "delete"
+            return Action.DELETE
         if State.DIRTY in state:
-            return "repack and archive" if State.ARCHIVE_AGE in state else "repack"
-        return "archive" if State.ARCHIVE_AGE in state else None
+            return Action.REPACK_AND_ARCHIVE if State.ARCHIVE_AGE in state else Action.REPACK
+        return Action.ARCHIVE if State.ARCHIVE_AGE in state else None
 
     def hold(self, reason: str) -> Diagnosis:
         """Return this diagnosis of a segment that fix and repack must leave."""
@@ -193,7 +209,7 @@ class Done:
     segment: str  # its name
     state: State  # its states before
     reasons: tuple[str, ...] = ()  # why; after a fix also what it found that is not a datum, or was a duplicate
-    action: str | None = None  # what was done, in the words of `Diagnosis.action`; None if it was left alone
+    action: str | None = None  # an `Action`, or the word for what was asked for; None if it was left alone
     freed: int = 0  # bytes that were freed; negative if more are used than before, for example without compression
     # how many data the index does not know any more: all data of a missing segment, and one for each place whose
     # content is not a datum. Data that are also in another segment are not lost.

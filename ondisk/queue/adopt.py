@@ -32,7 +32,7 @@ from ondisk.maintenance.diagnosis import Circumstances, diagnose
 from ondisk.maintenance.dry_run import tried
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.observe import look_at, scan
-from ondisk.maintenance.states import Diagnosis, Report
+from ondisk.maintenance.states import Action, Diagnosis, Report
 from ondisk.queue.consumer_position import beats_name, believed, misplaced_in, newer_than
 from ondisk.queue.layout import QueueLayout, astray, followed
 from ondisk.segments.file_facts import located
@@ -181,7 +181,9 @@ def _planned(directory: Directory, config: DatasetConfig) -> Report:
         for name, entry in sorted(found_segments(directory, config), key=lambda each: in_order(each[0])):
             found = diagnose(name, None, look_at(directory, name, entry, None, format), at, 0)
             found = replace(found, awaited=reading.why_unread(name))
-            report.add([tried(directory, layout, name, format, found, errors) if found.action == "rescan" else found])
+            report.add(
+                [tried(directory, layout, name, format, found, errors) if found.action == Action.RESCAN else found]
+            )
         wrong = [*astray(directory)]
         if not wrong and consumer is not None:
             wrong += [followed(directory, again) for again in newer_than(directory, consumer)[:1]]

@@ -28,7 +28,7 @@ from ondisk.maintenance.compare import Scanned
 from ondisk.maintenance.fix import ScanAll
 from ondisk.maintenance.new_file import Written
 from ondisk.maintenance.repack import WriteAll, can_be_written_elsewhere
-from ondisk.maintenance.states import Diagnosis
+from ondisk.maintenance.states import Action, Diagnosis
 from ondisk.segment import Damage, End, Facts
 from ondisk.segments.dir import files_of
 from ondisk.staging.jobs import STAGED, remove_all, staged
@@ -158,7 +158,9 @@ def scans(spark: SparkSession) -> ScanAll:
 
     @contextlib.contextmanager
     def scan_all(access: Access, waiting: list[Diagnosis]) -> Iterator[Iterator[tuple[Diagnosis, Scanned | None]]]:
-        wanted = [each for each in waiting if each.action == "rescan" and not access.format_of(each.segment).is_dir]
+        wanted = [
+            each for each in waiting if each.action == Action.RESCAN and not access.format_of(each.segment).is_dir
+        ]
         # In the order of one machine: if several segments hold data with the same unique fields, the first one wins.
         names = {each.segment for each in wanted}
         with _staging(spark, access, "fix", wanted, in_order=True) as found:
