@@ -29,7 +29,7 @@ from ondisk.maintenance import fix as fix_module
 from ondisk.maintenance import moved_by_hand as moved_module
 from ondisk.maintenance.durable_steps import sync_found
 from ondisk.maintenance.maintain import maintain
-from ondisk.maintenance.states import FOLLOW, State
+from ondisk.maintenance.states import Action, State
 from ondisk.segments.concat_writer import ConcatWriter
 from ondisk.segments.dir_writer import DirWriter
 
@@ -183,7 +183,7 @@ def test_a_segment_moved_from_another_filesystem_has_its_numbers_still(dataset, 
     done = fix(dataset.path)
     assert done.lost == maintain(dataset.path).lost == 0
     if target.is_file():
-        assert [each.action for each in done] == [FOLLOW]
+        assert [each.action for each in done] == [Action.FOLLOW]
     if target.is_file() or keeps_times:
         assert [each[0] for each in seqs(dataset.path)] == [each[0] for each in before]
     if target.is_file():
@@ -259,7 +259,7 @@ def test_a_folder_that_somebody_makes_in_the_place_of_one_without_data_is_not_aw
     shutil.rmtree(dataset.path / LAST)
     copy(dataset.path / name, dataset.path / LAST / name)
     remove(dataset.path / name)
-    assert [each.action for each in fix(dataset.path)] == [FOLLOW]
+    assert [each.action for each in fix(dataset.path)] == [Action.FOLLOW]
     check_whole(dataset.path)
 
 
@@ -270,7 +270,7 @@ def check_synced(dataset, monkeypatch, wanted):
     monkeypatch.setattr(files, "can_sync_filesystem", lambda: False)
     monkeypatch.setattr(files, "sync", lambda descriptor, path: (sync(descriptor, path), done.append(Path(path))))
     monkeypatch.setattr(Transaction, "commit", lambda self: (done.append(Path("commit")), commit(self)))
-    assert [each.action for each in fix(dataset.path)].count(FOLLOW) == 1
+    assert [each.action for each in fix(dataset.path)].count(Action.FOLLOW) == 1
     assert wanted <= {*done[: done.index(Path("commit"))]}
 
 
@@ -671,7 +671,7 @@ def test_a_second_copy_with_which_a_segment_was_merged_is_none_any_more_and_is_f
     (copied.path / ".archive/2024/2026").mkdir(parents=True)
     (copied.path / LAST / name).rename(copied.path / ".archive/2024" / name)
     report = copied.fix()
-    assert [(each.action, each.lost) for each in report if each.action] == [(FOLLOW, 0)]
+    assert [(each.action, each.lost) for each in report if each.action] == [(Action.FOLLOW, 0)]
     for _ in range(2):
         maintain(copied.path)
         assert numbers(copied) == [*range(6), *range(11, 16)]
