@@ -116,7 +116,7 @@ def _line(each: Diagnosis | Done) -> str:
         return f"{states} -> left alone" if each.state or is_done else states
     if is_done:
         return f"{states} -> {each.action}" + (f", {_freed(each.freed)}" if each.freed else "")
-    from ondisk.maintenance.states import REWRITES, Action  # here, as no query needs it
+    from ondisk.maintenance.states import REWRITES, Action  # here, so that --help does not wait for it
 
     is_fixed = each.action in (Action.RESCAN, Action.REMOVE, Action.FOLLOW)
     verb = "fix: " if is_fixed else "" if each.action in REWRITES else "repack: "

@@ -40,6 +40,7 @@ _REMEDIES = {
     errno.EISDIR: "If each file of this folder is a datum, such as a photo, write --format blob; if it is a Beats disk"
     " queue, --format diskqueue. Else name the files: FOLDER/*.",
     errno.EACCES: "Ask the owner for permission to read it.",
+    errno.ENAMETOOLONG: "Check the path.",
 }
 
 

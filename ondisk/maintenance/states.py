@@ -88,11 +88,11 @@ class Action(StrEnum):
     ARCHIVE = "archive"
     REPACK_AND_ARCHIVE = "repack and archive"
 
-    __repr__ = str.__repr__
+    __repr__ = str.__repr__  # in Python, too, it is shown as the text that JSON has
 
 
 REWRITES = (Action.REPACK, Action.REPACK_AND_ARCHIVE)
-"""What writes a segment anew."""
+"""The actions that write a segment again, without its holes."""
 
 
 REPACKED = State.DIRTY | State.MISSING | State.DELETED | State.ARCHIVE_AGE | State.DELETE_AGE

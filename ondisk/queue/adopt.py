@@ -159,7 +159,7 @@ def _check(directory: Directory) -> None:
 
 
 def check_no_dataset(directory: Directory) -> None:
-    """Raise unless a folder may become a dataset: it is none, and no place of another one."""
+    """Raise if a folder is a dataset already, or a place of one."""
     check_not_in_place(directory.path)
     if CONFIG in directory.names():
         fix = command("fix", directory.path, "--yes")
@@ -181,9 +181,9 @@ def _planned(directory: Directory, config: DatasetConfig) -> Report:
         for name, entry in sorted(found_segments(directory, config), key=lambda each: in_order(each[0])):
             found = diagnose(name, None, look_at(directory, name, entry, None, format), at, 0)
             found = replace(found, awaited=reading.why_unread(name))
-            report.add(
-                [tried(directory, layout, name, format, found, errors) if found.action == Action.RESCAN else found]
-            )
+            if found.action == Action.RESCAN:
+                found = tried(directory, layout, name, format, found, errors)
+            report.add([found])
         wrong = [*astray(directory)]
         if not wrong and consumer is not None:
             wrong += [followed(directory, again) for again in newer_than(directory, consumer)[:1]]

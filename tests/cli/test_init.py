@@ -63,7 +63,7 @@ def test_a_configuration_that_does_not_end_is_refused_before_it_is_read(run):
         ("--step daily --yes", 2, "--yes needs --from"),
         ("--config weather.toml --step daily", 2, "--config cannot be combined with --step"),
         ("--config nowhere.toml", 10, "nowhere.toml: no such file"),
-        (f"--from {'a' * 300}", 50, "File name too long"),
+        (f"--from {'a' * 300}", 50, "File name too long\nCheck the path."),
         ("--config weather.toml", 3, "weather.toml, line 2: stepp"),
         ("--config latin.toml", 3, "latin.toml is not UTF-8"),
         ("--format vm2 --step minutely", 3, "must be one of daily, weekly"),
