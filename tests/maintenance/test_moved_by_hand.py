@@ -1004,6 +1004,7 @@ def outside(path):
     return sorted(each.name for each in (path / ".archive").glob("*.place"))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("format", ["jsonl", "blob"])
 @pytest.mark.parametrize("last", ["2023", "2026"])
 def test_places_that_took_each_others_names_are_followed_once_wherever_a_fix_is_killed(three, last, tmp_path):
