@@ -27,6 +27,7 @@ EXIT_FINDINGS = 9
 EXIT_INTERRUPTED = 130  # by SIGINT: 128 + 2
 EXIT_TERMINATED = 143  # by SIGTERM: 128 + 15
 RESTORE = "Restore the file from a backup"  # begins a hint
+REMEDY = "to have them back, put the file back from a backup, and fix again"  # ends the report of lost data
 
 
 def command(*words: object) -> str:

@@ -7,17 +7,6 @@ from typing import Any, Protocol
 
 from ondisk.named_tuple import NamedTuple
 
-REMEDY = "to have them back, put the file back from a backup, and fix again"
-"""The end of the damage that is recorded for a segment which may contain data that the index has lost."""
-
-
-def is_loss(damage: str) -> bool:
-    """Return whether recorded damage says that the segment may contain data that the index has lost.
-
-    Older versions have written the same text into their indices, so it never changes. Nothing else looks at it.
-    """
-    return damage.endswith(REMEDY)
-
 
 class SegmentFile(Protocol):
     """The part of a segment's file that a format needs."""
@@ -142,6 +131,18 @@ class Damage(NamedTuple):
     offset: int  # of the first of them, in the file's decompressed bytes
     size: int  # number of bytes skipped; decompressed bytes if they could be decompressed
     reason: str  # what is wrong there
+
+
+class NotedDamage(NamedTuple):
+    """The damage that was found in a segment, as the index records it."""
+
+    reason: str
+    hides_data: bool = False  # it may hide data that the index has lost: it is there until all of the file can be read
+
+    @classmethod
+    def of(cls, reason: str | None, hides_data: int) -> NotedDamage | None:
+        """Return what two columns of the index say."""
+        return None if reason is None else cls(reason, bool(hides_data))
 
 
 class ScanResult:

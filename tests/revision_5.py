@@ -21,7 +21,11 @@ def old(name: str, tmp_path: Path) -> Path:
     with tarfile.open(GOLDEN / "datasets.tar.xz") as tar:
         members = [each for each in tar.getmembers() if each.name == name or each.name.startswith(f"{name}/")]
         tar.extractall(tmp_path, members, filter="data")
-    path = tmp_path / name
+    return with_indices(tmp_path / name)
+
+
+def with_indices(path: Path) -> Path:
+    """Make the indices of a dataset from their SQL, with the facts that its files have here."""
     for text in path.rglob("index.sql"):
         with contextlib.closing(sqlite3.connect(text.parent / INDEX)) as index:
             index.executescript(text.read_text())

@@ -109,7 +109,7 @@ class SegmentCopies:
                 before = moved().get(inner_of(segment.name))
             copy = (self._folder if format.is_dir else self._file)(segment, format, before)
             if damage is not None and not format.is_dir and len(self.problems) == problems:
-                self._report_known(segment, format, damage)
+                self._report_known(segment, format, damage.reason)
             self.copied += self.bytes > size
             yield replace(copy, count=segment_rows.count_of(self._snapshot, segment))
 

@@ -21,7 +21,7 @@ from ondisk.index.changes import present
 from ondisk.index.import_log import Mark
 from ondisk.index.precedence import FIRST, Precedence
 from ondisk.index.transaction import Transaction
-from ondisk.segment import Damage, is_loss
+from ondisk.segment import Damage, NotedDamage
 from ondisk.segments.file_facts import add_to_checksum, checksum_of, facts_of
 from ondisk.segments.generations import hidden
 from ondisk.step import days_ago
@@ -320,7 +320,7 @@ def _mend(
 
 def _write_back(
     segment: Segment,
-    damage: str,
+    damage: NotedDamage,
     rows: Sequence[tuple[Any, ...]],
     payloads: Sequence[bytes],
     format: Format,
@@ -361,7 +361,7 @@ def _write_back(
             writable.write(offset, original)
         writable.sync()
         found = facts_of(writable.stat(), facts.tail, facts.checksum)
-    transaction.note_check(segment, damage if is_loss(damage) else None, found)
+    transaction.note_check(segment, damage if damage.hides_data else None, found)
     return {place for place, _ in damaged.values()}
 
 

@@ -228,7 +228,7 @@ class DatasetReader:
             raise self.wrong_checksum(segment)
         if is_whole is None and (damage := segment_rows.noted_of(snapshot, segment)[0]) is not None:
             hint = restore_or_salvage(self._directory, segment.name)
-            raise SegmentCorrupt(f"{segment.name!r} is damaged: {damage}", hint=hint, segment=segment.name)
+            raise SegmentCorrupt(f"{segment.name!r} is damaged: {damage.reason}", hint=hint, segment=segment.name)
 
     def wrong_checksum(self, segment: Segment) -> SegmentCorrupt:
         """Return the error for a segment whose bytes have changed since ondisk wrote them."""

@@ -239,7 +239,7 @@ class TakeOver:
     def _leave_out(self, segment: int, count: int, size: int, copies: Copies) -> None:
         """Count data without rows as deleted from their segment, whose sums are made again."""
         ((format,),) = self._rows("SELECT format FROM segment WHERE id = ?", (segment,))
-        sql = "UPDATE segment SET deleted = deleted + ?, unread = unread | ?, summed = NULL WHERE id = ?"
+        sql = "UPDATE segment SET deleted = deleted + ?, copies = max(copies, ?), summed = NULL WHERE id = ?"
         self._connection.execute(sql, (find(format).extent(count, size), copies, segment))
 
     def _take_history(self, *, is_other: bool) -> None:

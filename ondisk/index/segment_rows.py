@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
-from ondisk.index.snapshot import SEGMENT_COLUMNS, Mark, Row, Segment, Snapshot
-from ondisk.segment import Block, End, Facts
+from ondisk.index.snapshot import SEGMENT_COLUMNS, Row, Segment, Snapshot
+from ondisk.segment import Block, End, Facts, NotedDamage
 from ondisk.step import ARCHIVE, DAY, Interval, inner_of, number_of, place_of
 
 _ROWS, _LAID = 1024, 16_384
@@ -27,6 +27,7 @@ Places: TypeAlias = tuple[Column, Column, Column, Column]
 _IN_DAYS = "SELECT ifnull(sum(day_sum.count), 0) FROM day_sum WHERE day_sum.segment = segment.id"
 COUNTED = f"iif(summed IS ({_IN_DAYS}), summed, NULL)"
 """The SQL of how many data a segment has by its row and by its sums; NULL if these differ: then one was edited."""
+_NOTED = f"checked, hides_data, deleted, {COUNTED}"
 
 
 def _within(place: str) -> tuple[str, str]:
@@ -34,22 +35,24 @@ def _within(place: str) -> tuple[str, str]:
     return place, f"{place[:-1]}0"
 
 
-def all_segments(snapshot: Snapshot) -> Iterator[tuple[Segment, str | None, int | None, int | None]]:
+def all_segments(snapshot: Snapshot) -> Iterator[tuple[Segment, NotedDamage | None, int | None, int | None]]:
     """Yield every segment with what `noted_of` returns."""
-    sql = f"SELECT {SEGMENT_COLUMNS}, checked, deleted, {COUNTED} FROM segment ORDER BY name"
-    for *columns, checked, deleted, counted in chain.from_iterable(snapshot.select(sql)):
-        yield snapshot.segment_of(tuple(columns)), checked, deleted, counted
+    sql = f"SELECT {SEGMENT_COLUMNS}, {_NOTED} FROM segment ORDER BY name"
+    for *columns, checked, hides_data, deleted, counted in chain.from_iterable(snapshot.select(sql)):
+        yield snapshot.segment_of(tuple(columns)), NotedDamage.of(checked, hides_data), deleted, counted
 
 
-def noted_of(snapshot: Snapshot, segment: Segment) -> tuple[str | None, int | None, int | None]:
+def noted_of(snapshot: Snapshot, segment: Segment) -> tuple[NotedDamage | None, int | None, int | None]:
     """Return what the index has noted about a segment's data.
 
     Returns:
         The damage that the last check of them found; None for no damage. How many bytes, or files, of deleted data are
         still there; None if unknown. How many data it has, by its sums; None if unknown.
     """
-    rows = snapshot.fetch(f"SELECT checked, deleted, {COUNTED} FROM segment WHERE id = ?", (segment.id,))
-    return rows[0] if rows else (None, None, None)
+    rows = snapshot.fetch(f"SELECT {_NOTED} FROM segment WHERE id = ?", (segment.id,))
+    for reason, hides_data, deleted, counted in rows:
+        return NotedDamage.of(reason, hides_data), deleted, counted
+    return None, None, None
 
 
 def run_starts(snapshot: Snapshot, paddings: Mapping[str, int], but: Collection[int]) -> Iterator[tuple[Any, ...]]:
@@ -292,12 +295,11 @@ def has_other_name(snapshot: Snapshot, segment: Segment) -> bool:
     """Return whether a newer segment has the bytes of a missing one, as far as the facts say, and as many data."""
     sql = (  # their times may be others than its name says, so that their rows are found only by its number
         "SELECT 1 FROM segment WHERE id > ? AND format = ? AND size = ? AND length = ? AND tail = ? AND checksum IS ?"
-        " AND unread & ? = 0 AND (SELECT count(*) FROM datum WHERE datum.segment = segment.id) >= ?"
+        " AND NOT has_unknown AND NOT copies AND (SELECT count(*) FROM datum WHERE datum.segment = segment.id) >= ?"
     )
     end, facts = segment.end, segment.facts
     count = max(count_of(snapshot, segment), noted_of(snapshot, segment)[2] or 0)
-    marks = Mark.HAS_UNKNOWN | Mark.COPIES
-    values = (segment.id, segment.format, end.size, end.length, facts.tail, facts.checksum, marks, count)
+    values = (segment.id, segment.format, end.size, end.length, facts.tail, facts.checksum, count)
     return bool(snapshot.fetch(sql, values))
 
 

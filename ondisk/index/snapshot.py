@@ -6,7 +6,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from functools import lru_cache, partial
 from itertools import chain
 from operator import itemgetter
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 Row: TypeAlias = tuple[Any, ...]
 """A row of a query: by default reftime, segment id, offset, size, then the declared fields as stored."""
 
-SEGMENT_COLUMNS = "id, name, format, size, length, count, compressed, kind, mtime, inode, tail, checksum, unread"
+SEGMENT_COLUMNS = (
+    "id, name, format, size, length, count, compressed, kind, mtime, inode, tail, checksum, "
+    "has_unknown, copies, shared, unproven"
+)
 """The columns from which `Segment.of` makes a segment."""
 
 ROWS = 200
@@ -58,24 +61,10 @@ class Copies(IntEnum):
     """Which data in a segment have no rows, because they are second copies."""
 
     NONE = 0
-    SOME = 2
+    SOME = 1
     """Some are equal to data of other segments."""
-    ALL = 4
+    ALL = 2
     """All are also in the segment of the same name in another place."""
-
-
-class Mark(IntFlag):
-    """The bits of the column `unread`; see the attributes of `Segment`."""
-
-    HAS_UNKNOWN = 1
-    SOME_COPIES = Copies.SOME
-    ALL_COPIES = Copies.ALL
-    SHARED = 8
-    UNPROVEN = 16
-    COPIES = SOME_COPIES | ALL_COPIES
-
-
-_FLAGS = int(Mark.HAS_UNKNOWN | Mark.SHARED | Mark.UNPROVEN)
 
 
 class Segment(NamedTuple):
@@ -106,20 +95,13 @@ class Segment(NamedTuple):
         Raises:
             ValueError: it has values that ondisk never writes.
         """
-        id_, name, format, size, length, count, compressed, kind, *facts, bits = row
+        id_, name, format, size, length, count, compressed, kind, *facts, has_unknown, copies, shared, unproven = row
         if not has_extension(format, name.rpartition(".")[2]):
             raise ValueError(f"{name!r} is not the name of a {format!r} segment")
         if min(size, length, count) < 0 or not (compressed or length == size or is_dir(format)):
             raise ValueError(f"{name!r} cannot have {size=}, {length=}, {count=}")
-        end, copies = End(size, length, count, bool(compressed), kind), Copies(bits & ~_FLAGS)
-        has_unknown, shared, unproven = (bool(bits & each) for each in (Mark.HAS_UNKNOWN, Mark.SHARED, Mark.UNPROVEN))
-        return cls(id_, name, format, end, Facts(*facts), has_unknown, copies, shared, unproven)
-
-    @property
-    def bits(self) -> int:
-        """What the column `unread` contains."""
-        flags = Mark.HAS_UNKNOWN * self.has_unknown | Mark.SHARED * self.shared | Mark.UNPROVEN * self.unproven
-        return int(flags | self.copies)
+        end, marks = End(size, length, count, bool(compressed), kind), (bool(shared), bool(unproven))
+        return cls(id_, name, format, end, Facts(*facts), bool(has_unknown), Copies(copies), *marks)
 
     def committed(self, mutable: range) -> Committed:
         """Return the committed bytes, to compare a file with.

@@ -1,15 +1,16 @@
-"""The tables of `index.sqlite`, revision 6.
+"""The tables of `index.sqlite`, revision 7.
 
     dataset    one row: the dataset's UUID, its counters, the configuration that the index was built for, how many data
                are lost until somebody acknowledges it, and the number up to which tokens have expired
     segment    one row for each segment; its id is its generation, so a row of `datum` names exactly the bytes it points
                to; `size` is the size of the file, `length` that of its decompressed bytes; `mtime`, `inode`, `tail` and
-               `checksum` are the facts of its file, see `ondisk.segments.file_facts`; `unread`: the bits of
-               `ondisk.index.snapshot.Mark`; `begin` and `end`: the interval of its name; in a sequence, that of its
-               data;
-               `deleted`: bytes in it (files, of a dir segment) whose data were deleted or replaced, or that a fix has
-               read and found to be no data of the dataset; NULL: unknown; `kind`: how the format stores data in it, see
-               `ondisk.segment.End`; `summed`: the number of data in its sums; NULL: it has none
+               `checksum` are the facts of its file, see `ondisk.segments.file_facts`; `begin` and `end`: the interval
+               of its name; in a sequence, that of its data; `checked`: the damage that was found in it, `hides_data`:
+               whether that may hide data which the index has lost; `has_unknown`, `copies`, `shared`, `unproven`: see
+               `ondisk.index.snapshot.Segment`; `deleted`: bytes in it (files, of a dir segment) whose data were
+               deleted or replaced, or that a fix has read and found to be no data of the dataset; NULL: unknown;
+               `kind`: how the format stores data in it, see `ondisk.segment.End`; `summed`: the number of data in its
+               sums; NULL: it has none
     day_sum    one row for each segment and UTC day: number and bytes of its data, their first and last reftime; see
                `ondisk.index.sums`
     value_count
@@ -52,7 +53,7 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType
 
-REVISION = "0006"
+REVISION = "0007"
 """The Alembic revision of the schema."""
 UNIQUE = "datum_unique"
 """The index of the unique fields."""
@@ -78,7 +79,8 @@ _TABLES = {
     "segment": "id INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL UNIQUE, format TEXT NOT NULL,"
     ' size INTEGER NOT NULL, "begin" INTEGER NOT NULL, "end" INTEGER NOT NULL, mtime INTEGER NOT NULL,'
     f" checked_at INTEGER, checked TEXT, length {_ADDED}, count {_ADDED}, compressed {_ADDED}, {_FACTS},"
-    f" unread {_ADDED}, deleted INTEGER, kind {_ADDED}, summed INTEGER",
+    f" deleted INTEGER, kind {_ADDED}, summed INTEGER, has_unknown {_ADDED}, copies {_ADDED}, shared {_ADDED},"
+    f" unproven {_ADDED}, hides_data {_ADDED}",
     "day_sum": "segment INTEGER NOT NULL, day INTEGER NOT NULL, count INTEGER NOT NULL, size INTEGER NOT NULL,"
     " first INTEGER NOT NULL, last INTEGER NOT NULL, PRIMARY KEY (segment, day)",
     "value_count": "segment INTEGER NOT NULL, day INTEGER NOT NULL, field TEXT NOT NULL, value ANY NOT NULL,"

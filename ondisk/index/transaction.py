@@ -20,9 +20,10 @@ from ondisk.index.snapshot import LONG, SEGMENT_COLUMNS, Segment, Snapshot
 from ondisk.index.sums import Sums
 from ondisk.index.tables import insert_rows, stored_columns
 from ondisk.matcher import Expression
-from ondisk.segment import Block, Facts
+from ondisk.segment import Block, Facts, NotedDamage
 from ondisk.step import Interval
 
+_CHANGING = SEGMENT_COLUMNS.split(", ")[3:]  # all but id, name and format
 _CACHED_IDS = 200_000
 _SOME = 10_000  # rows
 _LOST = "it was lost here"
@@ -309,7 +310,7 @@ class Transaction(AtomicChange):
         """Give a segment the generation and the facts of another file with the same data at the same places."""
         self._give_data(old, new)
         facts = new.facts
-        sets = "id = ?, mtime = ?, inode = ?, tail = ?, checksum = ?, checked = NULL"
+        sets = "id = ?, mtime = ?, inode = ?, tail = ?, checksum = ?, checked = NULL, hides_data = 0"
         values = (new.id, facts.mtime, facts.inode, facts.tail, facts.checksum)
         self._execute(f"UPDATE segment SET {sets} WHERE id = ?", (*values, old.id))
 
@@ -317,10 +318,11 @@ class Transaction(AtomicChange):
         """Give all data of a segment to a new one in another folder, at the same places, with its blocks."""
         self._give_data(old, new)
         self._execute("UPDATE block SET segment = ? WHERE segment = ?", (new.id, old.id))
-        (noted,) = self._rows("SELECT deleted, checked_at, checked FROM segment WHERE id = ?", (old.id,))
+        (noted,) = self._rows("SELECT deleted, checked_at, checked, hides_data FROM segment WHERE id = ?", (old.id,))
         self.supersede(old)
         self.save_segment(new, interval)
-        self._execute("UPDATE segment SET deleted = ?, checked_at = ?, checked = ? WHERE id = ?", (*noted, new.id))
+        sets = "deleted = ?, checked_at = ?, checked = ?, hides_data = ?"
+        self._execute(f"UPDATE segment SET {sets} WHERE id = ?", (*noted, new.id))
 
     def _give_data(self, old: Segment, new: Segment) -> None:
         self.sums.move(old.id, new.id)
@@ -431,19 +433,22 @@ class Transaction(AtomicChange):
         """Remove all blocks of a segment."""
         self._execute("DELETE FROM block WHERE segment = ?", (segment.id,))
 
-    def damaged(self, ids: Iterable[int]) -> dict[int, str]:
-        """Return the damage that checks have noted of some segments: id of the segment → what is wrong with it."""
-        sql = "SELECT id, checked FROM segment WHERE checked IS NOT NULL AND id IN (SELECT value FROM json_each(?))"
-        return dict(self._rows(sql, (json.dumps([*ids]),)))
+    def damaged(self, ids: Iterable[int]) -> dict[int, NotedDamage]:
+        """Return the damage that was noted of some segments, by their ids."""
+        sql = (
+            "SELECT id, checked, hides_data FROM segment"
+            " WHERE checked IS NOT NULL AND id IN (SELECT value FROM json_each(?))"
+        )
+        return {id_: NotedDamage(reason, bool(hides)) for id_, reason, hides in self._rows(sql, (json.dumps([*ids]),))}
 
-    def note_check(self, segment: Segment, damage: str | None, facts: Facts | None = None) -> None:
+    def note_check(self, segment: Segment, damage: NotedDamage | None, facts: Facts | None = None) -> None:
         """Note that the data of a segment were checked now, and the damage found; None for no damage.
 
         Args:
             facts: what to record about its file; None for no change.
         """
-        values = (time.time_ns() // 1000, damage, segment.id)
-        self._execute("UPDATE segment SET checked_at = ?, checked = ? WHERE id = ?", values)
+        values = (time.time_ns() // 1000, *(damage or (None, False)), segment.id)
+        self._execute("UPDATE segment SET checked_at = ?, checked = ?, hides_data = ? WHERE id = ?", values)
         if facts is not None:
             self._execute(
                 "UPDATE segment SET mtime = ?, inode = ? WHERE id = ?", (facts.mtime, facts.inode, segment.id)
@@ -485,15 +490,15 @@ class Transaction(AtomicChange):
         Args:
             interval: of its data; of a segment that the index knows, the interval grows until it contains this one.
         """
-        now = (*segment.end, *segment.facts, segment.bits)
-        columns = ("size", "length", "count", "compressed", "kind", "mtime", "inode", "tail", "checksum", "unread")
-        sets = ", ".join(f"{name} = ?" for name in columns)
+        marks = segment.has_unknown, segment.copies, segment.shared, segment.unproven
+        now = (*segment.end, *segment.facts, *marks)
+        sets = ", ".join(f"{name} = ?" for name in _CHANGING)
         grow = '"begin" = min("begin", ?), "end" = max("end", ?)'
         update = f"UPDATE segment SET {sets}, {grow} WHERE id = ? AND name = ?"
         if self._execute(update, (*now, interval.begin, interval.end, segment.id, segment.name)).rowcount == 0:
             insert = (
-                f'INSERT INTO segment ({", ".join(columns)}, id, name, format, "begin", "end", deleted, summed)'
-                f" VALUES (?{', ?' * 14}, 0, 0)"
+                f'INSERT INTO segment ({", ".join(_CHANGING)}, id, name, format, "begin", "end", deleted, summed)'
+                f" VALUES (?{', ?' * 17}, 0, 0)"
             )
             self._execute(insert, (*now, segment.id, segment.name, segment.format, interval.begin, interval.end))
 

@@ -20,7 +20,7 @@ from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.moved_by_hand import moved_segments, renamed_places
 from ondisk.maintenance.observe import scan
 from ondisk.maintenance.states import Diagnosis, Report, State, Tally, readable
-from ondisk.segment import ScanResult
+from ondisk.segment import NotedDamage, ScanResult
 from ondisk.segments import quarantine
 from ondisk.segments.replaced import total
 from ondisk.staging.jobs import STAGED, jobs
@@ -161,7 +161,7 @@ def record(access: Access, report: Report) -> None:
             wrong = read_content(access, snapshot, segment).wrong
         if wrong is not None:
             with access.transaction("check") as transaction:
-                transaction.note_check(segment, wrong)
+                transaction.note_check(segment, NotedDamage(wrong))
                 transaction.commit()
 
 
@@ -208,12 +208,14 @@ def _read_in_slices(
             continue
         if segment is None or content is None:
             continue
-        damage = before.reasons[0] if before.noted and content != _WHOLE else content.wrong
+        damage = None if content.wrong is None else NotedDamage(content.wrong)
+        if before.noted and content != _WHOLE:
+            damage = access.ask(segment_rows.noted_of, segment)[0]
         with access.transaction("check") as transaction:
             transaction.note_check(segment, damage)  # records nothing if the segment has another generation now
             transaction.commit()
         if not before.noted:
-            by_name[name] = with_result(before, damage)
+            by_name[name] = with_result(before, content.wrong)
         elif damage is None:
             by_name[name] = access.ask(inspection.examine, name)[0] or before
         if time.monotonic() >= deadline:

@@ -17,7 +17,7 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 from ondisk.dataset.access import Access
-from ondisk.errors import IndexCorrupt, StateError, command, counted
+from ondisk.errors import REMEDY, IndexCorrupt, StateError, command, counted
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Copies, Segment, Snapshot
@@ -31,7 +31,7 @@ from ondisk.maintenance.observe import scan
 from ondisk.maintenance.rescanned_bytes import have_old_bytes
 from ondisk.maintenance.second_copy import missing_twin
 from ondisk.maintenance.states import Action, Diagnosis, Done, Tally
-from ondisk.segment import REMEDY, End, ScanResult
+from ondisk.segment import End, ScanResult
 from ondisk.staging.jobs import Changed
 from ondisk.staging.rows import StagedFile
 from ondisk.staging.scan_file import read_results, write_results

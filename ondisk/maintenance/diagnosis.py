@@ -10,6 +10,7 @@ from ondisk.errors import counted
 from ondisk.index import Segment
 from ondisk.maintenance.ages import NO_LIMITS, AgeLimits
 from ondisk.maintenance.states import Diagnosis, State, Tally
+from ondisk.segment import NotedDamage
 from ondisk.segments.dir import METADATA, NEW_METADATA, SEQUENCE
 from ondisk.segments.file_facts import Seen
 from ondisk.step import ALWAYS, Interval, Step, inner_of, interval_of, number_of, place_of
@@ -43,7 +44,7 @@ class Known:
 
     segment: Segment  # its row
     rows: Rows = field(default_factory=Rows)
-    damage: str | None = None  # what an accurate check or a fix found wrong with the content, and recorded
+    damage: NotedDamage | None = None  # what an accurate check or a fix found wrong with the content
     deleted: int | None = 0  # bytes, or files, of deleted data that are still there; None if unknown
     counted: int | None = None  # how many data it has by its sums; None if unknown
     interval: Interval | None = None  # the interval in its row; data outside it cannot be found by their segment
@@ -237,7 +238,9 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
     freed = 0 if corrupted else freed
     if files is not None and (interrupted := files.interrupted) is not None:
         state, reasons = state | State.UNALIGNED, [interrupted, *reasons]
-    diagnosis = Diagnosis(name, state, tuple(reasons), freed, noted=corrupted == [known.damage])
+    diagnosis = Diagnosis(
+        name, state, tuple(reasons), freed, noted=known.damage is not None and corrupted == [known.damage.reason]
+    )
     if found.seen is Seen.SAME_TAIL:
         # Where the recorded time has no fraction, or ondisk has recorded none, that is no sign of another program.
         return replace(diagnosis, is_touched=True, is_rewritten=known.segment.facts.mtime % 10**9 != 0)
@@ -246,7 +249,7 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
 
 def _known_without_data(name: str, known: Known, found: OnDisk, at: Circumstances) -> Diagnosis:
     if known.damage is not None:
-        return Diagnosis(name, State.CORRUPTED, (known.damage,), noted=True)
+        return Diagnosis(name, State.CORRUPTED, (known.damage.reason,), noted=True)
     if at.needs_check and not found.is_empty:
         if not found.is_readable:
             return Diagnosis(name, State.CORRUPTED, (_unreadable(found),))
@@ -298,7 +301,7 @@ def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circu
         yield f"{_unreadable(found)}, and it is not the file that the index describes"
     # Else it was noted about a file that is not there any more.
     if known.damage is not None and (found.is_refused or found.seen not in OTHER_BYTES):
-        yield known.damage
+        yield known.damage.reason
 
 
 def _differences(known: Known, found: OnDisk) -> Iterator[str]:

@@ -14,6 +14,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.dataset.place_checks import note_read, note_unread, unread_places
 from ondisk.errors import (
+    REMEDY,
     DurabilityLost,
     KeyMissing,
     LockError,
@@ -42,7 +43,7 @@ from ondisk.maintenance.moved_by_hand import recognised
 from ondisk.maintenance.rescan import Unfound, commit, in_place, is_another_file, renewed, rewritten
 from ondisk.maintenance.salvage import salvaged, would_salvage
 from ondisk.maintenance.states import FIXED, Action, Diagnosis, Done, Report, State, readable
-from ondisk.segment import REMEDY, is_loss
+from ondisk.segment import NotedDamage
 from ondisk.segments import generations
 from ondisk.segments.dir import MetadataFile
 from ondisk.segments.generations import MOVED, hidden
@@ -364,7 +365,7 @@ def _fix_alone(
             continue
         if isinstance(done, Unfound):
             with access.transaction("fix") as transaction:
-                transaction.note_check(done.segment, done.reason, done.facts)
+                transaction.note_check(done.segment, NotedDamage(done.reason, hides_data=True), done.facts)
                 transaction.commit()
             fixed.append(Done(before.segment, before.state | State.CORRUPTED, (*before.reasons, done.reason)))
             return True
@@ -470,7 +471,7 @@ def _checked_again(
     if known.damage is None:
         # Later its file may be complete again, with data that the index has lost, while the sentinel is gone.
         reason = f"{diagnosis.reasons[0]}, so it could not be read into a new index; {REMEDY}"
-        transaction.note_check(known.segment, reason)
+        transaction.note_check(known.segment, NotedDamage(reason, hides_data=True))
         transaction.commit()
         return _left_alone(diagnosis)
     # Nothing can be read into a segment whose name has no interval.
@@ -502,6 +503,6 @@ def _checked_again(
 def _is_cleared(known: Known, content: FileContent) -> bool:
     """Return whether no datum that the index has is damaged any more, in a segment that is still damaged."""
     assert known.damage is not None
-    if content.is_whole or is_loss(known.damage):
+    if content.is_whole or known.damage.hides_data:
         return False
     return content.wrong is None if known.rows.count else content.is_read

@@ -315,8 +315,8 @@ def _planned(
             old_archives.check_trusted(directory, None)
         return _Plan([], [], {})
     main, former = before.state(), before.former()
-    is_new = before.revision == REVISION
-    known = old_archives.left_in(directory) if is_new else old_archives.recorded_in(before.connection)
+    has_places = before.revision >= "0006"  # not archives with indices of their own
+    known = old_archives.left_in(directory) if has_places else old_archives.recorded_in(before.connection)
     found = {name: _archive(dataset, name, folder, before) for name, folder in archives.items()}
     unfinished = [
         each
@@ -336,7 +336,7 @@ def _planned(
     states, faults = _judged(dataset, before, found, known)
     summaries = old_archives.summaries(directory)
     here = {*(state[0] for state in states.values()), *out.values()}
-    for record in () if is_new else old_archives.away(known, here, summaries):
+    for record in () if has_places else old_archives.away(known, here, summaries):
         raise _away(dataset, record)
     taken, uuids = [], {each.uuid for each in known}
     for name, each in found.items():
@@ -353,11 +353,11 @@ def _planned(
         old_archives.check_trusted(directory, main)
     migration.offline = {name: summary.count for name, summary in summaries.items()}
     left = {}
-    for name in () if is_new else (*summaries, *(name for name, fault in faults.items() if fault is Fault.OLDER)):
+    for name in () if has_places else (*summaries, *(name for name, fault in faults.items() if fault is Fault.OLDER)):
         uuid = states[name][0] if name in states else None
         of_name = next((each for each in known if each.uuid == uuid or each.name == name), None)
         left[name] = old_archives.identity_of(of_name, summaries.get(name))
-    return _Plan(taken, unfinished, left, has_left_out=bool(out) and not is_new)
+    return _Plan(taken, unfinished, left, has_left_out=bool(out) and not has_places)
 
 
 def _archive(dataset: _Dataset, name: str, folder: Directory, before: Old) -> _Archive:

@@ -3,7 +3,7 @@
 The dataset's index recorded each of them: its UUID, name, interval, counters and count. A migration takes those over
 that a query read; see `ondisk.maintenance.migrate`. The UUID of each that was taken over is in the table `former`.
 
-    .archive/NAME/index.sqlite    there until the archive was taken over, then index.sqlite.before-0006
+    .archive/NAME/index.sqlite    there until the archive was taken over, then index.sqlite.before-REVISION
     .archive/NAME.summary         stood for an archive that was offline
 
 What a migration cannot take over keeps its record in `.archive/NAME.place`, with the UUID as its id.

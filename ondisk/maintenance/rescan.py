@@ -17,7 +17,7 @@ from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
-from ondisk.errors import StorageError
+from ondisk.errors import REMEDY, StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format
 from ondisk.formats.base import DescribesFiles
@@ -29,7 +29,7 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.durable_steps import appear, complete, successor, sync_above, sync_found
 from ondisk.maintenance.observe import scan as scan_file
 from ondisk.maintenance.second_copy import copy_of, is_linked_elsewhere
-from ondisk.segment import REMEDY, End, Facts, ScanResult
+from ondisk.segment import End, Facts, NotedDamage, ScanResult
 from ondisk.segments import generations, quarantine
 from ondisk.segments.concat_writer import SegmentWriter
 from ondisk.segments.dir import (
@@ -260,7 +260,7 @@ def _file_in_place(
         unproven=_is_unproven(comparison),
         shared=segment.shared or (is_other and subject.is_shared),
     )
-    _save(comparison, found, damage)
+    _save(comparison, found, None if damage is None else NotedDamage(damage, hides_data=True))
     _note_unowned(comparison, found)
     at, layout = comparison.replaced_from, subject.access.layout
     read_again = None if at is None else layout.why_read_again(directory, found, at)
@@ -315,7 +315,8 @@ def _folder_in_place(
             return outcome._replace(is_emptied=True)
         facts = _facts_of_folder(name, folder, segment, end, before.facts)
         found = segment._replace(end=end, facts=facts, has_unknown=False, copies=compared.copies)
-        _save(comparison, found, damaged(compared, subject.format, outcome.remedy))
+        damage = damaged(compared, subject.format, outcome.remedy)
+        _save(comparison, found, None if damage is None else NotedDamage(damage, hides_data=original is None))
         left = sum(number < end.length for number in files)
         subject.transaction.set_unowned(segment, left - subject.transaction.sums_of(segment)[0])
     return outcome
@@ -387,7 +388,7 @@ def _nothing_found(subject: Subject, segment: Segment, compared: Compared, other
     return Unfound(segment, reason, None if other is None else refused(segment.facts, other))
 
 
-def _save(comparison: Comparison, segment: Segment, damage: str | None) -> None:
+def _save(comparison: Comparison, segment: Segment, damage: NotedDamage | None) -> None:
     transaction = comparison.subject.transaction
     transaction.save_segment(segment, comparison.span)
     transaction.note_check(segment, damage)

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from revision_5 import EXPECTED, old
+from revision_5 import EXPECTED, old, with_indices
 
 import ondisk
 from ondisk.config import DatasetConfig
@@ -29,7 +29,8 @@ from .workload import CONFIGS, Append, Delete, Story, check_index, datum_of, lin
 pytestmark = needs_strace
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "revision-1"
-REVISIONS = {"revision 1": "0001", "revision 5": "0005"}
+MARKS = GOLDEN.with_name("revision-6")
+REVISIONS = {"revision 1": "0001", "revision 5": "0005", "revision 6": "0006"}
 STORY = Story([Append(random_lines(1, 40)), Delete(3)], [Append(())])
 
 
@@ -67,8 +68,13 @@ def revision_1(path: Path, format: str) -> Path:
     return path
 
 
+def revision_6(path: Path, format: str) -> Path:
+    return with_indices(Path(shutil.copytree(MARKS / "marks", path)))
+
+
 def bench(tmp_path: Path, format: str) -> Bench:
-    make_template = {"revision 1": revision_1, "revision 5": revision_5}.get(format, changed)
+    made = {"revision 1": revision_1, "revision 5": revision_5, "revision 6": revision_6}
+    make_template = made.get(format, changed)
     template = make_template(tmp_path / "template", format)
     return Bench(tmp_path / "runs", template, STORY.steps, target=workload.migrate)
 
@@ -78,7 +84,7 @@ def look(path: Path, format: str) -> Migration | None:
     plan = ondisk.migrate(path, dry_run=True)
     try:
         with ondisk.open(path, read_only=True) as dataset:
-            found = lines_of(dataset) if format in CONFIGS or format == "revision 1" else values_of(dataset)
+            found = lines_of(dataset) if format in CONFIGS or format == "revision 1" else values_of(dataset, format)
     except NeedsMigration:
         assert plan.revision[0] == REVISIONS[format]
     else:
@@ -86,8 +92,9 @@ def look(path: Path, format: str) -> Migration | None:
     return plan if plan.is_needed else None
 
 
-def values_of(dataset: ondisk.Dataset) -> list[bytes]:
-    return sorted(str(each.metadata["value"]).encode() for each in dataset.query())
+def values_of(dataset: ondisk.Dataset, format: str) -> list[bytes]:
+    name = "value" if format == "revision 5" else "station"
+    return sorted(str(each.metadata[name]).encode() for each in dataset.query(with_data=False))
 
 
 def end(format: str) -> list[bytes]:
@@ -96,6 +103,10 @@ def end(format: str) -> list[bytes]:
         return STORY.end
     if format == "revision 5":
         return sorted(str(values["value"]).encode() for _, values, _ in EXPECTED["archived"])
+    if format == "revision 6":
+        return sorted(
+            values["station"].encode() for _, values, _ in json.loads((MARKS / "expected.json").read_text())["data"]
+        )
     return sorted(each["data"].encode() for each in json.loads((GOLDEN / "expected.json").read_text()))
 
 
@@ -118,17 +129,19 @@ def check_migrated(run: Run, format: str) -> None:
     with ondisk.open(run.path) as dataset:
         assert not dataset.needs_check
         later = datum_of(LATER, dataset.config.format)
+        if format == "revision 6":
+            later = Datum(later.reftime, {"station": "z"}, {"n": 1})
         if format == "revision 5":
             later = Datum(later.reftime, {"station": "z", "value": 1}, {"n": 1})
         assert dataset.append([later]).imported == 1
-        assert len(list(dataset.query())) == dataset.summary().count == len(end(format)) + 1
+        assert len(list(dataset.query(with_data=False))) == dataset.summary().count == len(end(format)) + 1
     check_index(run.path)
     for place in (run.path, *run.path.glob(".archive/*/")):
         assert [each.name for each in place.iterdir() if each.name.startswith((".index", ".dataset"))] == []
     assert [*run.path.glob(".archive/*/index.sqlite")] == []
 
 
-@pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1", "revision 5"])
+@pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1", "revision 5", "revision 6"])
 def test_all_new_names_are_after_syncs(format: str, tmp_path: Path) -> None:
     calls = bench(tmp_path, format).recorded().calls
     # The copy of the index of an archive is never anything but a copy.
@@ -146,13 +159,13 @@ def test_after_a_kill_the_index_gets_its_name_behind_the_removal_of_the_old_log(
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("format", ["seg lz4", "revision 1", "revision 5"])
+@pytest.mark.parametrize("format", ["seg lz4", "revision 1", "revision 5", "revision 6"])
 def test_killed_anywhere_a_migration_leaves_the_old_index_or_the_new(format: str, room: Path, sweep: Sweep) -> None:
     sweep(bench(room, format).killed(), lambda run: check_migrated(run, format))
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1", "revision 5"])
+@pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1", "revision 5", "revision 6"])
 def test_killed_at_a_few_points_a_migration_leaves_the_old_index_or_the_new(
     format: str, tmp_path: Path, sweep: Sweep
 ) -> None:
@@ -169,7 +182,7 @@ _FAILURES = [
 @pytest.mark.parametrize(
     ("format", "call", "error", "codes"),
     # Only an index of another revision is kept, under a second name.
-    [*((format, *each) for format in ("seg lz4", "revision 1", "revision 5") for each in _FAILURES),
+    [*((format, *each) for format in ("seg lz4", "revision 1", "revision 5", "revision 6") for each in _FAILURES),
      ("revision 1", "linkat", "ENOSPC", (51,))],
 )  # fmt: skip
 def test_a_disk_that_fails_is_reported_and_the_migration_can_be_tried_again(

@@ -26,7 +26,7 @@ T = datetime(2026, 11, 20, 6, tzinfo=UTC)
     [
         ("0000", NeedsMigration),
         ("0001", NeedsMigration),
-        ("0007", VersionTooNew),
+        ("0008", VersionTooNew),
         ("9999", VersionTooNew),
         ("x'; --", IndexCorrupt),
     ],

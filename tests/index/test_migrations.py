@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,22 @@ def test_an_upgrade_that_fails_leaves_the_index_as_it_was(table):
     assert not connection.in_transaction
 
 
+def test_each_bit_of_revision_6_becomes_a_column():
+    hides = "to have them back, put the file back from a backup, and fix again"
+    damage = {None: 0, "its bytes have changed": 0, f"{hides}, or not": 0, f"8 bytes are damaged; {hides}": 1}
+    marks = [*product((0, 1), (0, 1, 2), (0, 1), (0, 1), damage)]
+    connection = connect()
+    convert.upgrade(connection, "0006")
+    values = "VALUES (?, 0, 0, 0, 0, 0, ?, ?)"
+    before = f'INSERT INTO segment (name, format, size, "begin", "end", mtime, checked, unread) {values}'
+    for at, (has_unknown, copies, shared, unproven, reason) in enumerate(marks):
+        connection.execute(before, (at, reason, has_unknown + 2 * copies + 8 * shared + 16 * unproven))
+    convert.upgrade(connection)
+    columns = "has_unknown, copies, shared, unproven, checked, hides_data"
+    found = connection.execute(f"SELECT {columns} FROM segment ORDER BY id").fetchall()
+    assert found == [(*each, damage[each[-1]]) for each in marks]
+
+
 # Forks one upgrade after the other; the n-th is killed as it begins its n-th statement, until one comes through.
 
 
@@ -188,7 +205,7 @@ def found(dataset: ondisk.Dataset, match: str | None = None) -> list[dict[str, A
 def test_an_index_of_revision_1_is_left_alone_until_it_is_upgraded(old):
     before = (old / INDEX).read_bytes()
     for read_only in (True, False):
-        with pytest.raises(NeedsMigration, match="has revision 0001, this ondisk needs 0006"):
+        with pytest.raises(NeedsMigration, match="has revision 0001, this ondisk needs 0007"):
             ondisk.open(old, read_only)
     assert (old / INDEX).read_bytes() == before
 
@@ -229,7 +246,7 @@ def test_an_upgrade_keeps_every_row_and_says_of_each_segment_how_far_it_goes(old
         sql = f"SELECT * FROM {table} ORDER BY 1, 2, 3" if table in ("dataset", "data") else f"SELECT * FROM {table}"
         assert after.execute(sql).fetchall() == [(*row, *added) for row in before.execute(sql)] != []
     ends = [
-        (*row, row[3], 0, 0, None, None, None, 0, None, 0, None)
+        (*row, row[3], 0, 0, None, None, None, None, 0, None, 0, 0, 0, 0, 0)
         for row in before.execute("SELECT * FROM segment ORDER BY id")
     ]
     assert after.execute("SELECT * FROM segment ORDER BY id").fetchall() == ends

@@ -205,7 +205,7 @@ def test_a_segment_is_saved_once_and_grows(index):
         transaction.commit()
     sql = 'SELECT id, name, format, size, "begin", "end", length, count, compressed FROM segment'
     assert index.connections.writer().execute(sql).fetchall() == [(1, SEGMENT.name, "jsonl", 200, 0, DAY, 200, 4, 0)]
-    sql = "SELECT mtime, inode, tail, checksum, unread FROM segment"
+    sql = "SELECT mtime, inode, tail, checksum, has_unknown FROM segment"
     assert index.connections.writer().execute(sql).fetchall() == [(6, 78, 2**32 - 1, None, 1)]
 
 

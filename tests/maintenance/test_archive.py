@@ -32,7 +32,7 @@ from ondisk.errors import (
 )
 from ondisk.index import INDEX, segment_rows
 from ondisk.index.connections import Connections
-from ondisk.index.snapshot import Mark, Snapshot
+from ondisk.index.snapshot import Snapshot
 from ondisk.maintenance import repack as repack_module
 from ondisk.maintenance.archive import planned
 from ondisk.maintenance.maintain import maintain
@@ -522,7 +522,7 @@ def test_bytes_that_nobody_has_proven_stay_so_in_a_repack_and_in_a_merge(make):
     """Else a replica returns them to its source as if they were right."""
     dataset = make()
     name = segment(dataset)
-    spoil(dataset.path, f"UPDATE segment SET unread = {Mark.UNPROVEN:d} WHERE name = '{name}'")
+    spoil(dataset.path, f"UPDATE segment SET unproven = 1 WHERE name = '{name}'")
     dataset.delete("reftime: <=2026-11-20 03:00:00")
     dataset.repack()
     dataset.archive(name)
@@ -603,7 +603,7 @@ def test_nothing_is_merged_into_a_file_with_data_that_the_index_may_not_know(mak
     there = dataset.path / (f"{LAST}/{name}" if direction == "archive" else name)
     if direction == "archive":
         dataset.append([one(dataset, 9, 1)])
-        spoil(dataset.path, f"UPDATE segment SET unread = {Mark.HAS_UNKNOWN:d} WHERE name = '{LAST}/{name}'")
+        spoil(dataset.path, f"UPDATE segment SET has_unknown = 1 WHERE name = '{LAST}/{name}'")
     else:
         stranger.rename(there)
         dataset.append([one(dataset, 9, 1)])

@@ -11,13 +11,14 @@ from ondisk.index import Segment
 from ondisk.maintenance.ages import AgeLimits
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, Rows, diagnose
 from ondisk.maintenance.states import Diagnosis, State
-from ondisk.segment import End
+from ondisk.segment import End, NotedDamage
 from ondisk.segments.file_facts import Seen
 from ondisk.step import DAY, Step
 
 NAME = "1970/01-11.seg"
 BEGIN, END = 10 * DAY, 11 * DAY
 START = 12  # of the first datum
+NOTED = NotedDamage("noted")
 TRUSTED = Circumstances(Step.DAILY, needs_check=False)
 DELETING = replace(TRUSTED, deletes_unknown=True)
 LOST = replace(TRUSTED, needs_check=True)
@@ -29,11 +30,11 @@ def known(
     *, size: int = 112, length: int | None = None, compressed: bool = False, data: int = 100, **values: Any
 ) -> Known:
     """Say what the index says of `data` bytes of data, one after the other."""
-    end, unread = End(size, size if length is None else length, 10, compressed), values.pop("unread", False)
+    end, has_unknown = End(size, size if length is None else length, 10, compressed), values.pop("has_unknown", False)
     usual = {"count": 10, "size": data, "begin": BEGIN, "end": END - 1, "first": START, "data_end": 112, **values}
     rows = Rows(**{name: value for name, value in usual.items() if name in Rows.__slots__})
     others = {name: value for name, value in usual.items() if name not in Rows.__slots__}
-    return Known(Segment(7, NAME, "seg", end, has_unknown=unread), rows, **{"needed": 112, **others})
+    return Known(Segment(7, NAME, "seg", end, has_unknown=has_unknown), rows, **{"needed": 112, **others})
 
 
 def aged(*, archive: int | None = None, delete: int | None = None) -> Circumstances:
@@ -47,9 +48,9 @@ KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] =
     (known(), TOUCHED, TRUSTED, State.OK, [], 0),
     (known(), CHANGED, TRUSTED, State.UNALIGNED, ["is not the file that the index describes"], 0),
     (known(), UNPROVEN, TRUSTED, State.UNALIGNED, ["is not the file that the index describes"], 0),
-    (known(unread=True), CLEAN, TRUSTED, State.UNALIGNED, ["after data of another program"], 0),
+    (known(has_unknown=True), CLEAN, TRUSTED, State.UNALIGNED, ["after data of another program"], 0),
     (known(first=22, data=90), CHANGED, TRUSTED, State.UNALIGNED, ["is not the file", "10 bytes before"], 0),
-    (known(damage="noted"), CHANGED, TRUSTED, State.UNALIGNED, ["is not the file"], 0),
+    (known(damage=NOTED), CHANGED, TRUSTED, State.UNALIGNED, ["is not the file"], 0),
     (known(), GONE, TRUSTED, State.MISSING, ["not on disk"], 0),
     (known(), GONE, LOST, State.MISSING, ["not on disk"], 0),
     (known(), DIRECTORY, TRUSTED, State.MISSING, ["not a regular file"], 0),
@@ -62,7 +63,7 @@ KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] =
     (known(count=0), replace(CLEAN, is_empty=True), LOST, State.DELETED, ["were deleted"], 112),
     (known(count=0), replace(CLEAN, is_readable=False), LOST, State.CORRUPTED, ["of its format"], 0),
     (known(count=0), replace(CLEAN, is_readable=False, is_zeros=True), LOST, State.CORRUPTED, ["only zeros"], 0),
-    (known(count=0, damage="noted"), CLEAN, LOST, State.CORRUPTED, ["noted"], 0),
+    (known(count=0, damage=NOTED), CLEAN, LOST, State.CORRUPTED, ["noted"], 0),
     (known(first=22, data=90), CLEAN, TRUSTED, State.DIRTY, ["10 bytes before"], 10),
     (known(gaps=10, gap_at=32, data=90), CLEAN, TRUSTED, State.DIRTY,
      ["10 bytes between its data belong to no datum, the first at byte 32"], 10),
@@ -83,10 +84,10 @@ KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] =
     (known(overlaps=1, overlap_at=20), CLEAN, TRUSTED, State.CORRUPTED, ["byte 20"], 0),
     (known(begin=BEGIN - 1), CLEAN, TRUSTED, State.CORRUPTED, ["other times"], 0),
     (known(end=END), CLEAN, TRUSTED, State.CORRUPTED, ["other times"], 0),
-    (known(damage="noted"), CLEAN, TRUSTED, State.CORRUPTED, ["noted"], 0),
+    (known(damage=NOTED), CLEAN, TRUSTED, State.CORRUPTED, ["noted"], 0),
     (known(), CLEAN, replace(TRUSTED, step=Step.MONTHLY), State.CORRUPTED, ["does not fit the step monthly"], 0),
     (known(), CLEAN, TRUSTED, State.OK, [], 0),
-    (known(first=22, overlaps=1, overlap_at=20, damage="noted"), OnDisk(True, 100), LOST,
+    (known(first=22, overlaps=1, overlap_at=20, damage=NOTED), OnDisk(True, 100), LOST,
      State.CORRUPTED | State.DIRTY, ["1 overlap", "shrank from 112 to 100 bytes", "noted", "10 bytes before"], 0),
     (known(), CLEAN, aged(archive=END), State.ARCHIVE_AGE, ["archived"], 0),
     (known(), CLEAN, aged(archive=END - 1), State.OK, [], 0),
@@ -96,7 +97,7 @@ KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] =
      ["10 bytes before", "archived"], 10),
     (known(first=22, data=90), CLEAN, aged(delete=END), State.DIRTY | State.DELETE_AGE,
      ["10 bytes before", "deleted"], 112),
-    (known(damage="noted"), CLEAN, aged(delete=END), State.CORRUPTED | State.DELETE_AGE,
+    (known(damage=NOTED), CLEAN, aged(delete=END), State.CORRUPTED | State.DELETE_AGE,
      ["noted", "deleted"], 0),
     (known(size=60, length=112, compressed=True, needed=60), OnDisk(True, 60), TRUSTED, State.OK, [], 0),
     (known(size=60, length=112, compressed=True, needed=60, gaps=50, gap_at=30, data=50), OnDisk(True, 60),

@@ -187,7 +187,7 @@ def test_a_row_that_cannot_be_is_damage_of_the_index_and_the_other_segments_are_
         dataset.append(datum(24 * day, f"VM2,{day + 10}", day, format=format) for day in (3, 4))
         (last,) = [each.segment for each in dataset.check() if "11-24" in each.segment]
     sql(path, IMPOSSIBLE[edit].format("id = (SELECT min(id) FROM segment)"))
-    sql(path, f"UPDATE segment SET unread = 1 WHERE name = '{last}'")
+    sql(path, f"UPDATE segment SET has_unknown = 1 WHERE name = '{last}'")
     if not is_trusted:
         (path / SENTINEL).touch()
     with ondisk.open(path) as dataset:

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 
 from ondisk.dataset.access import Access
+from ondisk.errors import REMEDY
 from ondisk.formats.jsonl import JsonLines
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.compare import Compared, Outcome, Subject, explained
 from ondisk.maintenance.duplicates import Settled
 from ondisk.maintenance.states import Diagnosis, Done, State, Tally
-from ondisk.segment import REMEDY
 from ondisk.step import Interval
 
 NAME = "2026/11-20.jsonl"

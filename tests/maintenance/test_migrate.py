@@ -431,10 +431,10 @@ def dump(path: Path) -> list[str]:
 
 def test_an_index_of_revision_1_is_migrated_with_a_backup(first):
     before = dump(first / INDEX)
-    assert ondisk.migrate(first, dry_run=True).revision == ("0001", "0006")
+    assert ondisk.migrate(first, dry_run=True).revision == ("0001", "0007")
     assert dump(first / INDEX) == before
     done = ondisk.migrate(first)
-    assert (done.revision, done.old_index, done.done) == (("0001", "0006"), "index.sqlite.before-0006", True)
+    assert (done.revision, done.old_index, done.done) == (("0001", "0007"), "index.sqlite.before-0007", True)
     assert dump(first / done.old_index) == before
     with ondisk.open(first) as dataset:
         assert not dataset.needs_check
@@ -444,18 +444,18 @@ def test_an_index_of_revision_1_is_migrated_with_a_backup(first):
 
 
 def test_an_older_backup_is_never_overwritten(first):
-    for name in ("index.sqlite.before-0006", "index.sqlite.before-0006.2"):
+    for name in ("index.sqlite.before-0007", "index.sqlite.before-0007.2"):
         (first / name).write_bytes(b"mine")
-    assert ondisk.migrate(first).old_index == "index.sqlite.before-0006.3"
-    assert (first / "index.sqlite.before-0006").read_bytes() == b"mine"
-    assert (first / "index.sqlite.before-0006.2").read_bytes() == b"mine"
+    assert ondisk.migrate(first).old_index == "index.sqlite.before-0007.3"
+    assert (first / "index.sqlite.before-0007").read_bytes() == b"mine"
+    assert (first / "index.sqlite.before-0007.2").read_bytes() == b"mine"
 
 
 def test_revision_and_configuration_change_together(first):
     write(first, {**VM2, "fields": {"product": "text"}, "unique": [], "index": ["product"]})
     done = ondisk.migrate(first)
     assert (done.revision, done.dropped, done.old_index) == (
-        ("0001", "0006"), {"area": "text"}, "index.sqlite.before-0006",
+        ("0001", "0007"), {"area": "text"}, "index.sqlite.before-0007",
     )  # fmt: skip
     with ondisk.open(first) as dataset:
         assert [dict(each.metadata) for each in dataset.query()] == [each["metadata"] for each in EXPECTED]
@@ -473,7 +473,7 @@ def test_a_refused_migration_of_revision_1_leaves_no_backup(first):
     }
 
 
-@pytest.mark.parametrize(("revision", "kind"), [("0000", IndexCorrupt), ("0007", VersionTooNew), ("x", IndexCorrupt)])
+@pytest.mark.parametrize(("revision", "kind"), [("0000", IndexCorrupt), ("0008", VersionTooNew), ("x", IndexCorrupt)])
 def test_a_revision_that_is_not_known_is_refused(first, revision, kind):
     with contextlib.closing(sqlite3.connect(first / INDEX, isolation_level=None)) as index:
         index.execute("UPDATE alembic_version SET version_num = ?", (revision,))

@@ -22,7 +22,7 @@ import ondisk
 from ondisk.datum import Datum
 from ondisk.errors import AlreadyExists, DataOffline, LockError, NotFound, OndiskError, SegmentMissing, StateError
 from ondisk.filesystem import Directory, WritersLock
-from ondisk.index import INDEX
+from ondisk.index import INDEX, Copies
 from ondisk.index.tide import TIDE
 from ondisk.maintenance import migrate
 from ondisk.maintenance.migrate import Migration
@@ -102,15 +102,15 @@ def test_all_that_a_query_read_is_read_from_one_index(tmp_path: Path) -> None:
     seqs = {seq for part in (path, *(path / ".archive").iterdir()) for (seq,) in sql(part, "SELECT seq FROM datum")}
     uuid = sql(path, "SELECT uuid FROM dataset")
     done = migrated(path)
-    assert done.revision == ("0005", "0006")
+    assert done.revision == ("0005", "0007")
     assert [Path(each.dataset).name for each in done.archives] == ["2024", "last"]
     assert unordered(answers(path)) == unordered(EXPECTED["archived"])
     assert [each[0] for each in answers(path)] == sorted(each[0] for each in EXPECTED["archived"]), "in one order"
     assert {seq for (seq,) in sql(path, "SELECT seq FROM datum")} == seqs
     assert sql(path, "SELECT uuid FROM dataset") == uuid
     names = {each.name for each in (path / ".archive" / "last").iterdir()}
-    assert {f"{name}.before-0006" for name in (INDEX, "dataset.toml")} <= names
-    assert (path / f"{INDEX}.before-0006").exists()
+    assert {f"{name}.before-0007" for name in (INDEX, "dataset.toml")} <= names
+    assert (path / f"{INDEX}.before-0007").exists()
 
 
 def test_late_data_are_found_as_duplicates_and_a_repack_merges_them(tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_of_data_with_the_same_unique_values_one_counts(tmp_path: Path, replace:
     assert [number for number, _ in deletions] == [seq, seq - 1], "replicas get to know of it"
     assert {datum for _, datum in deletions}.isdisjoint(number for number, _ in numbers(path))
     for segment, count in done.superseded.items():
-        (unread, deleted), *_ = sql(path, "SELECT unread, deleted FROM segment WHERE name = ?", segment)
-        assert unread & 2
+        (copies, deleted), *_ = sql(path, "SELECT copies, deleted FROM segment WHERE name = ?", segment)
+        assert copies == Copies.SOME
         assert (count > 0) == (deleted > 0)
     before = {name: (path / name).read_bytes() for name in done.superseded}
     with ondisk.open(path) as dataset:

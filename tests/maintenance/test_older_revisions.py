@@ -10,6 +10,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from revision_5 import with_indices
 from sums import wrong_sums
 from worlds import sql
 
@@ -82,7 +83,7 @@ def test_files_as_recorded_are_trusted_and_get_their_facts(before: Path) -> None
     restore_mtimes(before)
     numbers = seqs(before)
     done = ondisk.migrate(before)
-    assert done.revision == ("0003", "0006")
+    assert done.revision == ("0003", "0007")
     dirty = [(f"2026/11-21.{name}", State.DIRTY)]
     with ondisk.open(before) as dataset:
         assert not dataset.needs_check
@@ -146,7 +147,7 @@ def test_an_index_of_revision_4_gets_its_sums_without_reading_a_segment(tmp_path
     path = copied("revision-4", "vm2", tmp_path)
     for file in path.rglob("*.vm2"):
         file.rename(tmp_path / file.name)
-    assert ondisk.migrate(path).revision == ("0004", "0006")
+    assert ondisk.migrate(path).revision == ("0004", "0007")
     assert wrong_sums(path) == []
     assert sql(path, "SELECT count(*) FROM segment WHERE summed IS NULL") == [(0,)]
     with ondisk.open(path, read_only=True) as dataset:
@@ -154,3 +155,25 @@ def test_an_index_of_revision_4_gets_its_sums_without_reading_a_segment(tmp_path
         assert dataset.summary().count == len(expected) == 11
         found = [(each.reftime.isoformat(), dict(each.metadata)) for each in dataset.query(with_data=False)]
         assert found == [(each["reftime"], each["metadata"]) for each in expected]
+
+
+def test_an_index_of_revision_6_keeps_the_marks_of_its_segments(tmp_path: Path) -> None:
+    path = with_indices(Path(shutil.copytree(GOLDEN / "revision-6" / "marks", tmp_path / "marks")))
+    expected = json.loads((GOLDEN / "revision-6" / "expected.json").read_text())
+    assert ondisk.migrate(path).revision == ("0006", "0007")
+    with ondisk.open(path) as dataset:
+        assert [[each.segment, each.state.names, [*each.reasons]] for each in dataset.check()] == expected["check"]
+        found = dataset.query(with_data=False)
+        assert [[each.reftime.isoformat(), dict(each.metadata), each.location.segment] for each in found] == expected[
+            "data"
+        ]
+        damaged = {name: why for name, _, why in expected["check"]}["2026/11-22.jsonl"]
+        assert [*next(each for each in dataset.fix() if each.segment == "2026/11-22.jsonl").reasons] == damaged, (
+            "what hides data is not cleared because nothing that the index has is damaged"
+        )
+    marks = sql(path, "SELECT name, has_unknown, copies, shared, unproven FROM segment WHERE copies OR unproven")
+    assert sorted(marks) == [
+        (".archive/last/2026/11-18.jsonl", 0, 2, 0, 1),
+        (".archive/last/2026/11-19.jsonl", 0, 1, 0, 1),
+        ("2026/11-22.jsonl", 0, 0, 0, 1),
+    ]

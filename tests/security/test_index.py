@@ -167,7 +167,7 @@ def test_a_schema_damaged_by_what_is_no_text_is_reported(path: Path) -> None:
 @pytest.mark.parametrize(
     ("revision", "kind", "code"),
     [("0000", NeedsMigration, 32), ("0001", NeedsMigration, 32), ("0002", NeedsMigration, 32),
-     ("0007", VersionTooNew, 33), ("9999", VersionTooNew, 33), ("", IndexCorrupt, 63), ("2", IndexCorrupt, 63),
+     ("0008", VersionTooNew, 33), ("9999", VersionTooNew, 33), ("", IndexCorrupt, 63), ("2", IndexCorrupt, 63),
      ("0004; DROP TABLE datum", IndexCorrupt, 63), ("00020", IndexCorrupt, 63), ("abcd", IndexCorrupt, 63),
      ("٠٠٠٢", IndexCorrupt, 63)],
 )  # fmt: skip

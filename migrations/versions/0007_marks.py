@@ -1,0 +1,35 @@
+"""A column for each mark of a segment, which one column had as bits; and which damage may hide data."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0007"
+down_revision = "0006"
+branch_labels = None
+depends_on = None
+
+# How the damage ended that a fix recorded where it could not read all data.
+_HIDES = "to have them back, put the file back from a backup, and fix again"
+
+_STATEMENTS = (
+    "ALTER TABLE segment ADD COLUMN has_unknown INTEGER DEFAULT 0 NOT NULL",
+    "ALTER TABLE segment ADD COLUMN copies INTEGER DEFAULT 0 NOT NULL",
+    "ALTER TABLE segment ADD COLUMN shared INTEGER DEFAULT 0 NOT NULL",
+    "ALTER TABLE segment ADD COLUMN unproven INTEGER DEFAULT 0 NOT NULL",
+    "ALTER TABLE segment ADD COLUMN hides_data INTEGER DEFAULT 0 NOT NULL",
+    f"""
+    UPDATE segment SET
+        has_unknown = unread & 1,
+        copies = (unread & 6) / 2,
+        shared = (unread & 8) / 8,
+        unproven = (unread & 16) / 16,
+        hides_data = ifnull(substr(checked, -{len(_HIDES)}) = '{_HIDES}', 0)
+    """,
+    "ALTER TABLE segment DROP COLUMN unread",
+)
+
+
+def upgrade() -> None:
+    for statement in _STATEMENTS:
+        op.execute(statement)
