@@ -164,7 +164,7 @@ def _fix(
                 fixed: list[Done] = []  # of what is committed, also if the disk fails after the commit
                 try:
                     _fix_together(inspection, group, fixed, puts_off=puts_off)
-                    for before, scanned in group[len(fixed) :]:
+                    for before, scanned in () if fixed else group:
                         try:
                             if not _fix_alone(inspection, before, scanned, fixed, puts_off=puts_off):
                                 put_off.append((before, None))
