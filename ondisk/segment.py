@@ -137,7 +137,7 @@ class NotedDamage(NamedTuple):
     """The damage that was found in a segment, as the index records it."""
 
     reason: str
-    hides_data: bool = False  # it may hide data that the index has lost: it is there until all of the file can be read
+    hides_data: bool = False  # the file may contain data that the index has lost: noted until all of it can be read
 
     @classmethod
     def of(cls, reason: str | None, hides_data: int) -> NotedDamage | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
 import tarfile
 from pathlib import Path
@@ -14,6 +15,9 @@ from ondisk.index import INDEX
 GOLDEN = Path(__file__).parent / "golden" / "revision-5"
 EXPECTED: dict[str, list[list[Any]]] = json.loads((GOLDEN / "expected.json").read_text())
 """What a query returned then: reftime, metadata and segment of each datum."""
+
+
+_MTIME = 1_800_000_000_123_456_789  # of files; a source archive keeps only the seconds
 
 
 def old(name: str, tmp_path: Path) -> Path:
@@ -32,6 +36,7 @@ def with_indices(path: Path) -> Path:
             index.execute("PRAGMA journal_mode=wal")
             for (segment,) in index.execute("SELECT name FROM segment").fetchall():
                 if (text.parent / segment).exists():
+                    os.utime(text.parent / segment, ns=(_MTIME, _MTIME))
                     found = (text.parent / segment).stat()
                     facts = found.st_ino, found.st_mtime_ns, segment
                     index.execute("UPDATE segment SET inode = ?, mtime = ? WHERE name = ?", facts)

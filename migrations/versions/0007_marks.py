@@ -1,4 +1,4 @@
-"""A column for each mark of a segment, which one column had as bits; and which damage may hide data."""
+"""Give each bit of `unread` a column, and record which damage may hide data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ down_revision = "0006"
 branch_labels = None
 depends_on = None
 
-# How the damage ended that a fix recorded where it could not read all data.
+# The end of the text of damage that may hide data: until revision 6 only the text said so.
 _HIDES = "to have them back, put the file back from a backup, and fix again"
 
 _STATEMENTS = (
@@ -21,12 +21,13 @@ _STATEMENTS = (
     f"""
     UPDATE segment SET
         has_unknown = unread & 1,
-        copies = (unread & 6) / 2,
+        copies = min(2, (unread & 6) / 2),
         shared = (unread & 8) / 8,
         unproven = (unread & 16) / 16,
         hides_data = ifnull(substr(checked, -{len(_HIDES)}) = '{_HIDES}', 0)
     """,
     "ALTER TABLE segment DROP COLUMN unread",
+    "ALTER TABLE segment RENAME COLUMN checked TO damage",
 )
 
 

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ondisk.config import DatasetConfig
+from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import DataOffline, NeedsCheck, SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.index import Snapshot, segment_rows
-from ondisk.segments.places import UNREAD, Place, check_readable, closed, home, named, outside, place, places, write
+from ondisk.segments.places import Place, check_readable, home, named, outside, place, places, write
 from ondisk.step import ARCHIVE, LAST, Interval, place_of
 
 if TYPE_CHECKING:
@@ -69,24 +70,6 @@ def _missed_by(snapshot: Snapshot) -> Iterator[Place]:
         found = place(directory, name)
         if _is_unknown(snapshot, found) or (name in known and _is_away(snapshot, found)):
             yield found
-
-
-def note_unread(access: Access, before: Iterable[str]) -> None:
-    """Note which places may have data that the index has lost, since they are away: until a fix has read them.
-
-    The caller must hold the writers' lock.
-
-    Args:
-        before: the places that were away when the fix began: they may be back, and were not read.
-    """
-    with access.current().index.snapshot() as snapshot:
-        is_older = segment_rows.unaccounted(snapshot) > 0
-        for name in {*before, *closed(access.directory)}:
-            found = place(access.directory, name)
-            if found.identity is None or not found.identity.count or found.renamed is not None:
-                continue
-            if not segment_rows.in_place(snapshot, name) or (is_older and not found.is_offline):
-                write(access.directory, name, found.identity._replace(known_since=UNREAD), only_outside=True)
 
 
 def unread_places(access: Access) -> list[str]:
@@ -181,6 +164,8 @@ def _left_out(snapshot: Snapshot, needed: Iterable[Place], *, complete: bool) ->
     for found in needed:
         if found.renamed is not None and not found.is_unread:
             continue
+        if found.why_away is None and snapshot.index.directory.inode(SENTINEL) is not None:
+            continue  # whoever asks is warned that the index may not know all data
         if complete or not found.is_offline:
             raise missing(snapshot.index.directory, found)
         left_out.append(found.name)

@@ -159,6 +159,12 @@ class Converted:
         return self.directory.inode(NEW) is not None
 
     def upgrade(self, config: DatasetConfig) -> None:
+        ((result,),) = self.connection.execute("PRAGMA integrity_check(1)")
+        if result != "ok":
+            raise damaged(self.directory, f" is damaged: {result}")
+        for kind, name, _ in self._objects():
+            if kind == "view":  # it may select a column that is dropped
+                self.connection.execute(f'DROP VIEW "{name}"')
         try:
             upgrade(self.connection)
         except IndexCorrupt as error:

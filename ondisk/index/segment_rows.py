@@ -27,7 +27,7 @@ Places: TypeAlias = tuple[Column, Column, Column, Column]
 _IN_DAYS = "SELECT ifnull(sum(day_sum.count), 0) FROM day_sum WHERE day_sum.segment = segment.id"
 COUNTED = f"iif(summed IS ({_IN_DAYS}), summed, NULL)"
 """The SQL of how many data a segment has by its row and by its sums; NULL if these differ: then one was edited."""
-_NOTED = f"checked, hides_data, deleted, {COUNTED}"
+_NOTED = f"damage, hides_data, deleted, {COUNTED}"
 
 
 def _within(place: str) -> tuple[str, str]:
@@ -38,8 +38,8 @@ def _within(place: str) -> tuple[str, str]:
 def all_segments(snapshot: Snapshot) -> Iterator[tuple[Segment, NotedDamage | None, int | None, int | None]]:
     """Yield every segment with what `noted_of` returns."""
     sql = f"SELECT {SEGMENT_COLUMNS}, {_NOTED} FROM segment ORDER BY name"
-    for *columns, checked, hides_data, deleted, counted in chain.from_iterable(snapshot.select(sql)):
-        yield snapshot.segment_of(tuple(columns)), NotedDamage.of(checked, hides_data), deleted, counted
+    for *columns, reason, hides_data, deleted, counted in chain.from_iterable(snapshot.select(sql)):
+        yield snapshot.segment_of(tuple(columns)), NotedDamage.of(reason, hides_data), deleted, counted
 
 
 def noted_of(snapshot: Snapshot, segment: Segment) -> tuple[NotedDamage | None, int | None, int | None]:
@@ -50,9 +50,10 @@ def noted_of(snapshot: Snapshot, segment: Segment) -> tuple[NotedDamage | None, 
         still there; None if unknown. How many data it has, by its sums; None if unknown.
     """
     rows = snapshot.fetch(f"SELECT {_NOTED} FROM segment WHERE id = ?", (segment.id,))
-    for reason, hides_data, deleted, counted in rows:
-        return NotedDamage.of(reason, hides_data), deleted, counted
-    return None, None, None
+    if not rows:
+        return None, None, None
+    ((reason, hides_data, deleted, counted),) = rows
+    return NotedDamage.of(reason, hides_data), deleted, counted
 
 
 def run_starts(snapshot: Snapshot, paddings: Mapping[str, int], but: Collection[int]) -> Iterator[tuple[Any, ...]]:

@@ -5,12 +5,12 @@
     segment    one row for each segment; its id is its generation, so a row of `datum` names exactly the bytes it points
                to; `size` is the size of the file, `length` that of its decompressed bytes; `mtime`, `inode`, `tail` and
                `checksum` are the facts of its file, see `ondisk.segments.file_facts`; `begin` and `end`: the interval
-               of its name; in a sequence, that of its data; `checked`: the damage that was found in it, `hides_data`:
-               whether that may hide data which the index has lost; `has_unknown`, `copies`, `shared`, `unproven`: see
-               `ondisk.index.snapshot.Segment`; `deleted`: bytes in it (files, of a dir segment) whose data were
-               deleted or replaced, or that a fix has read and found to be no data of the dataset; NULL: unknown;
-               `kind`: how the format stores data in it, see `ondisk.segment.End`; `summed`: the number of data in its
-               sums; NULL: it has none
+               of its name; in a sequence, that of its data; `checked_at`: when its data were last read; `damage`: what
+               was wrong with them, `hides_data`: whether its file may contain data that the index has lost;
+               `has_unknown`, `copies`, `shared`, `unproven`: see `ondisk.index.snapshot.Segment`; `deleted`: bytes in
+               it (files, of a dir segment) whose data were deleted or replaced, or that a fix has read and found to be
+               no data of the dataset; NULL: unknown; `kind`: how the format stores data in it, see
+               `ondisk.segment.End`; `summed`: the number of data in its sums; NULL: it has none
     day_sum    one row for each segment and UTC day: number and bytes of its data, their first and last reftime; see
                `ondisk.index.sums`
     value_count
@@ -78,7 +78,7 @@ _TABLES = {
     f" config TEXT NOT NULL, committed_at INTEGER NOT NULL, lost {_ADDED}, expired {_ADDED}",
     "segment": "id INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL UNIQUE, format TEXT NOT NULL,"
     ' size INTEGER NOT NULL, "begin" INTEGER NOT NULL, "end" INTEGER NOT NULL, mtime INTEGER NOT NULL,'
-    f" checked_at INTEGER, checked TEXT, length {_ADDED}, count {_ADDED}, compressed {_ADDED}, {_FACTS},"
+    f" checked_at INTEGER, damage TEXT, length {_ADDED}, count {_ADDED}, compressed {_ADDED}, {_FACTS},"
     f" deleted INTEGER, kind {_ADDED}, summed INTEGER, has_unknown {_ADDED}, copies {_ADDED}, shared {_ADDED},"
     f" unproven {_ADDED}, hides_data {_ADDED}",
     "day_sum": "segment INTEGER NOT NULL, day INTEGER NOT NULL, count INTEGER NOT NULL, size INTEGER NOT NULL,"

@@ -310,7 +310,7 @@ class Transaction(AtomicChange):
         """Give a segment the generation and the facts of another file with the same data at the same places."""
         self._give_data(old, new)
         facts = new.facts
-        sets = "id = ?, mtime = ?, inode = ?, tail = ?, checksum = ?, checked = NULL, hides_data = 0"
+        sets = "id = ?, mtime = ?, inode = ?, tail = ?, checksum = ?, damage = NULL"
         values = (new.id, facts.mtime, facts.inode, facts.tail, facts.checksum)
         self._execute(f"UPDATE segment SET {sets} WHERE id = ?", (*values, old.id))
 
@@ -318,10 +318,10 @@ class Transaction(AtomicChange):
         """Give all data of a segment to a new one in another folder, at the same places, with its blocks."""
         self._give_data(old, new)
         self._execute("UPDATE block SET segment = ? WHERE segment = ?", (new.id, old.id))
-        (noted,) = self._rows("SELECT deleted, checked_at, checked, hides_data FROM segment WHERE id = ?", (old.id,))
+        (noted,) = self._rows("SELECT deleted, checked_at, damage, hides_data FROM segment WHERE id = ?", (old.id,))
         self.supersede(old)
         self.save_segment(new, interval)
-        sets = "deleted = ?, checked_at = ?, checked = ?, hides_data = ?"
+        sets = "deleted = ?, checked_at = ?, damage = ?, hides_data = ?"
         self._execute(f"UPDATE segment SET {sets} WHERE id = ?", (*noted, new.id))
 
     def _give_data(self, old: Segment, new: Segment) -> None:
@@ -436,8 +436,8 @@ class Transaction(AtomicChange):
     def damaged(self, ids: Iterable[int]) -> dict[int, NotedDamage]:
         """Return the damage that was noted of some segments, by their ids."""
         sql = (
-            "SELECT id, checked, hides_data FROM segment"
-            " WHERE checked IS NOT NULL AND id IN (SELECT value FROM json_each(?))"
+            "SELECT id, damage, hides_data FROM segment"
+            " WHERE damage IS NOT NULL AND id IN (SELECT value FROM json_each(?))"
         )
         return {id_: NotedDamage(reason, bool(hides)) for id_, reason, hides in self._rows(sql, (json.dumps([*ids]),))}
 
@@ -448,7 +448,7 @@ class Transaction(AtomicChange):
             facts: what to record about its file; None for no change.
         """
         values = (time.time_ns() // 1000, *(damage or (None, False)), segment.id)
-        self._execute("UPDATE segment SET checked_at = ?, checked = ?, hides_data = ? WHERE id = ?", values)
+        self._execute("UPDATE segment SET checked_at = ?, damage = ?, hides_data = ? WHERE id = ?", values)
         if facts is not None:
             self._execute(
                 "UPDATE segment SET mtime = ?, inode = ? WHERE id = ?", (facts.mtime, facts.inode, segment.id)
@@ -490,15 +490,14 @@ class Transaction(AtomicChange):
         Args:
             interval: of its data; of a segment that the index knows, the interval grows until it contains this one.
         """
-        marks = segment.has_unknown, segment.copies, segment.shared, segment.unproven
-        now = (*segment.end, *segment.facts, *marks)
+        now = (*segment.end, *segment.facts, *segment[5:])
         sets = ", ".join(f"{name} = ?" for name in _CHANGING)
         grow = '"begin" = min("begin", ?), "end" = max("end", ?)'
         update = f"UPDATE segment SET {sets}, {grow} WHERE id = ? AND name = ?"
         if self._execute(update, (*now, interval.begin, interval.end, segment.id, segment.name)).rowcount == 0:
             insert = (
                 f'INSERT INTO segment ({", ".join(_CHANGING)}, id, name, format, "begin", "end", deleted, summed)'
-                f" VALUES (?{', ?' * 17}, 0, 0)"
+                f" VALUES ({'?, ' * (len(_CHANGING) + 5)}0, 0)"
             )
             self._execute(insert, (*now, segment.id, segment.name, segment.format, interval.begin, interval.end))
 

@@ -208,10 +208,10 @@ def _read_in_slices(
             continue
         if segment is None or content is None:
             continue
-        damage = None if content.wrong is None else NotedDamage(content.wrong)
-        if before.noted and content != _WHOLE:
-            damage = access.ask(segment_rows.noted_of, segment)[0]
         with access.transaction("check") as transaction:
+            damage = transaction.damaged([segment.id]).get(segment.id)
+            if damage is None or (before.noted and content == _WHOLE):  # else it stays, also if it was noted meanwhile
+                damage = NotedDamage.of(content.wrong, hides_data=False)
             transaction.note_check(segment, damage)  # records nothing if the segment has another generation now
             transaction.commit()
         if not before.noted:

@@ -21,6 +21,7 @@ from ondisk.segment import Facts
 from ondisk.segments import dir
 from ondisk.segments.file_facts import SAME_BYTES, Committed
 from ondisk.segments.generations import hidden
+from ondisk.segments.places import note_unread
 
 _SOUND = "no damage was found in it"
 _SEGMENTS = (
@@ -84,6 +85,8 @@ def _damage(access: Access) -> str | None:
                     f"its archive {min(archives)} has an index of its own",
                     f"Run {command('fix', access.path, '--rebuild', '--yes')}",
                 ) from None
+        if damage_of(access.directory) is None:
+            raise  # a rebuild would forget which data are missing; a migration knows them
     problem = damage_of(access.directory)
     return None if problem is None else f"it is damaged: {problem}"
 
@@ -97,6 +100,7 @@ def _rebuilt(access: Access, *, is_sound: bool) -> str:
     generation, mark = last_generation(directory), tide.read(directory)
     uuid, only_known = _only_known(access, mark) if is_sound else ("", set())
     if not only_known:
+        note_unread(directory)
         return recover(directory, access.config, timeout, generation=generation, seq=seq)
     if mark is not None:
         generation, seq = max(generation, mark.generation), max(seq, mark.seq)

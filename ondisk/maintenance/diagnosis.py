@@ -238,9 +238,7 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
     freed = 0 if corrupted else freed
     if files is not None and (interrupted := files.interrupted) is not None:
         state, reasons = state | State.UNALIGNED, [interrupted, *reasons]
-    diagnosis = Diagnosis(
-        name, state, tuple(reasons), freed, noted=known.damage is not None and corrupted == [known.damage.reason]
-    )
+    diagnosis = Diagnosis(name, state, tuple(reasons), freed, noted=corrupted == [known.damage and known.damage.reason])
     if found.seen is Seen.SAME_TAIL:
         # Where the recorded time has no fraction, or ondisk has recorded none, that is no sign of another program.
         return replace(diagnosis, is_touched=True, is_rewritten=known.segment.facts.mtime % 10**9 != 0)

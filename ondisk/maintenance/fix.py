@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.auxiliary_files import SENTINEL
-from ondisk.dataset.place_checks import note_read, note_unread, unread_places
+from ondisk.dataset.place_checks import note_read, unread_places
 from ondisk.errors import (
     REMEDY,
     DurabilityLost,
@@ -140,7 +140,7 @@ def _fix(
     yield from recognised(access)
     if needs_check:
         _restore_generations(access)
-    begun, unread, away = access.ask(Snapshot.dataset), unread_places(access), closed(access.directory)
+    begun, unread = access.ask(Snapshot.dataset), unread_places(access)
     yield from map(Done.of, access.layout.follow(access))
     inspection = Inspection(access, forget=forget)
     waiting = []
@@ -164,7 +164,7 @@ def _fix(
                 fixed: list[Done] = []  # of what is committed, also if the disk fails after the commit
                 try:
                     _fix_together(inspection, group, fixed, puts_off=puts_off)
-                    for before, scanned in () if fixed else group:
+                    for before, scanned in [] if fixed else group:
                         try:
                             if not _fix_alone(inspection, before, scanned, fixed, puts_off=puts_off):
                                 put_off.append((before, None))
@@ -178,7 +178,7 @@ def _fix(
     _restore_sums(access)
     if len(errors) == errors_before:
         if needs_check:
-            _remove_sentinel(access, begun["uuid"], away)
+            _remove_sentinel(access, begun["uuid"])
         if unread:
             note_read(access, unread)
 
@@ -277,13 +277,12 @@ def _left_alone(diagnosis: Diagnosis) -> Done:
     return Done(diagnosis.segment, diagnosis.state, diagnosis.reasons)
 
 
-def _remove_sentinel(access: Access, uuid: str, away: Iterable[str]) -> None:
+def _remove_sentinel(access: Access, uuid: str) -> None:
     """Remove the sentinel, unless the index was lost again meanwhile: then not all files were read into the new one."""
     with access.locked("fix"):
         with access.current().index.snapshot() as snapshot:
             is_same = snapshot.dataset()["uuid"] == uuid
         if is_same and access.has_sentinel():
-            note_unread(access, away)
             access.directory.unlink(SENTINEL)
             access.directory.sync()
 
@@ -501,7 +500,7 @@ def _checked_again(
 
 
 def _is_cleared(known: Known, content: FileContent) -> bool:
-    """Return whether no datum that the index has is damaged any more, in a segment that is still damaged."""
+    """Return whether no datum is damaged any more in a segment that is still damaged, and all data of it are known."""
     assert known.damage is not None
     if content.is_whole or known.damage.hides_data:
         return False

@@ -665,8 +665,9 @@ def _refused(dataset: _Dataset, kind: type[ConfigError | DuplicateDatum], proble
     migration = dataset.migration
     first = migration.offenders[0]
     place = f"{first.location.segment}, at byte {first.location.offset}"
+    why = "" if first.values else f": {first.reason}"
     return kind(
-        f"{migration.dataset}: {migration.offending} {problem}, the first in {place}: {first.reason}",
+        f"{migration.dataset}: {migration.offending} {problem}, the first in {place}{why}",
         hint="Nothing was changed. Restore the old dataset.toml; then delete these data, or run `ondisk fix`.",
         migration=migration,
     )

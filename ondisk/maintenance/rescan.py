@@ -260,7 +260,7 @@ def _file_in_place(
         unproven=_is_unproven(comparison),
         shared=segment.shared or (is_other and subject.is_shared),
     )
-    _save(comparison, found, None if damage is None else NotedDamage(damage, hides_data=True))
+    _save(comparison, found, NotedDamage.of(damage, hides_data=True))
     _note_unowned(comparison, found)
     at, layout = comparison.replaced_from, subject.access.layout
     read_again = None if at is None else layout.why_read_again(directory, found, at)
@@ -316,7 +316,7 @@ def _folder_in_place(
         facts = _facts_of_folder(name, folder, segment, end, before.facts)
         found = segment._replace(end=end, facts=facts, has_unknown=False, copies=compared.copies)
         damage = damaged(compared, subject.format, outcome.remedy)
-        _save(comparison, found, None if damage is None else NotedDamage(damage, hides_data=original is None))
+        _save(comparison, found, NotedDamage.of(damage, hides_data=original is None))
         left = sum(number < end.length for number in files)
         subject.transaction.set_unowned(segment, left - subject.transaction.sums_of(segment)[0])
     return outcome

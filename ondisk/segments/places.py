@@ -39,8 +39,8 @@ class Identity(NamedTuple):
     begin: int = 0
     end: int = 0
     is_offline: bool = False  # somebody has said that it is away for long; only the file on the dataset's disk says so
-    # 0, unless it was away when a lost index was made again: then UNREAD; and when a fix has read it, the generation of
-    # the index from which on it knows all data here. Only the file on the dataset's disk says so
+    # UNREAD since the index was lost; when a fix has read it, the generation of the index from which on it knows all
+    # data here; 0 if the index was never lost. Only the file on the dataset's disk says so
     known_since: int = 0
 
     @property
@@ -115,6 +115,8 @@ def place(directory: Directory, name: str) -> Place:
         inner = _read(directory, f"{name}{PLACE}")
     except StorageError as error:
         return Place(name, outer, error.message, is_ours=False)
+    if inner is not None:  # a copy of the other file may be there
+        inner = inner._replace(is_offline=False, known_since=0)
     known, why = outer or inner, None
     if outer is None and inner is not None and (owner := _owner(directory, name, inner.id)) is not None:
         original = place(directory, owner)
@@ -126,16 +128,16 @@ def place(directory: Directory, name: str) -> Place:
         return Place(name, known, "it is offline", is_ours=False)
     found = directory.stat(name.removesuffix("/"))
     if found is None:
-        why = "its folder is not there: is a disk not mounted?"
+        why = "its folder is not there; perhaps its disk is not mounted"
     elif stat.S_ISLNK(found.st_mode):
         why = "a symbolic link is in its place, which is not followed: mount its disk there instead (mount --bind)"
     # If the place has no data, nothing is away: somebody has put files into a new folder of its name.
     elif outer is not None and inner is None and (outer.count or not has_files(directory, name.removesuffix("/"))):
-        why = "its folder is empty, or is another one: is a disk not mounted?"
+        why = "its folder is empty, or is another one; perhaps its disk is not mounted"
     elif outer is not None and inner is not None and inner.id != outer.id:
-        why = "another folder is in its place: was the wrong disk mounted?"
+        why = "another folder is in its place; perhaps the wrong disk is mounted"
     elif outer is not None and inner is not None and inner.generation < outer.generation:
-        why = "an older state of it is in its place: was an old copy mounted?"
+        why = "an older state of it is in its place; perhaps an old copy is mounted"
     # An empty folder is where a disk is mounted: a copy of that may be elsewhere.
     if outer is None or why is None or (found is not None and inner is None):
         return Place(name, known, why, is_ours=inner is not None and outer is not None and inner.id == outer.id)
@@ -219,6 +221,14 @@ def note_move(directory: Directory, name: str, generation: int, change: int, int
         span = interval if span.is_empty else span | interval
     count = max(0, before.count + change)
     write(directory, name, before._replace(generation=generation, count=count).during(span))
+
+
+def note_unread(directory: Directory, *, offline: bool = True) -> None:
+    """Note that the index may lack data of all places, also of those that are `offline`, until a fix has read them."""
+    for name, found in places(directory).items():
+        identity = _read(directory, outside(name))
+        if identity is not None and identity.count and found.renamed is None and (offline or not identity.is_offline):
+            write(directory, name, identity._replace(known_since=UNREAD), only_outside=True)
 
 
 def begin(directory: Directory, name: str) -> None:

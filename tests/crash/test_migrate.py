@@ -8,7 +8,9 @@ import re
 import shutil
 import sqlite3
 import subprocess
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from revision_5 import EXPECTED, old, with_indices
@@ -30,7 +32,6 @@ pytestmark = needs_strace
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "revision-1"
 MARKS = GOLDEN.with_name("revision-6")
-REVISIONS = {"revision 1": "0001", "revision 5": "0005", "revision 6": "0006"}
 STORY = Story([Append(random_lines(1, 40)), Delete(3)], [Append(())])
 
 
@@ -53,12 +54,12 @@ def changed(path: Path, format: str) -> Path:
     return path
 
 
-def revision_5(path: Path, format: str) -> Path:
+def revision_5(path: Path) -> Path:
     """Make a dataset with two archives that have their own indices."""
     return old("archived", path.parent).rename(path)
 
 
-def revision_1(path: Path, format: str) -> Path:
+def revision_1(path: Path) -> Path:
     path.mkdir()
     shutil.copyfile(GOLDEN / "dataset.toml", path / "dataset.toml")
     shutil.copytree(GOLDEN / "2026", path / "2026")
@@ -68,14 +69,47 @@ def revision_1(path: Path, format: str) -> Path:
     return path
 
 
-def revision_6(path: Path, format: str) -> Path:
+def revision_6(path: Path) -> Path:
     return with_indices(Path(shutil.copytree(MARKS / "marks", path)))
 
 
+class Old(NamedTuple):
+    """A dataset with an index of an older revision.
+
+    Attributes:
+        field: tells its data apart; "": their bytes do.
+        end: what these are, before and after.
+        later: the metadata of a datum to append.
+    """
+
+    revision: str
+    make: Callable[[Path], Path]
+    field: str
+    end: list[bytes]
+    later: dict[str, Any]
+
+    def content(self, dataset: ondisk.Dataset) -> list[bytes]:
+        found = dataset.query(with_data=False)
+        return sorted(str(each.metadata[self.field]).encode() for each in found) if self.field else lines_of(dataset)
+
+
+def encoded(values: Iterable[Any]) -> list[bytes]:
+    return sorted(str(each).encode() for each in values)
+
+
+LINES = [each["data"] for each in json.loads((GOLDEN / "expected.json").read_text())]
+ARCHIVED = [metadata["value"] for _, metadata, _ in EXPECTED["archived"]]
+STATIONS = [metadata["station"] for _, metadata, _ in json.loads((MARKS / "expected.json").read_text())["data"]]
+OLD = {
+    "revision 1": Old("0001", revision_1, "", encoded(LINES), {}),
+    "revision 5": Old("0005", revision_5, "value", encoded(ARCHIVED), {"station": "z", "value": 1}),
+    "revision 6": Old("0006", revision_6, "station", encoded(STATIONS), {"station": "z"}),
+}
+
+
 def bench(tmp_path: Path, format: str) -> Bench:
-    made = {"revision 1": revision_1, "revision 5": revision_5, "revision 6": revision_6}
-    make_template = made.get(format, changed)
-    template = make_template(tmp_path / "template", format)
+    path = tmp_path / "template"
+    template = OLD[format].make(path) if format in OLD else changed(path, format)
     return Bench(tmp_path / "runs", template, STORY.steps, target=workload.migrate)
 
 
@@ -84,30 +118,17 @@ def look(path: Path, format: str) -> Migration | None:
     plan = ondisk.migrate(path, dry_run=True)
     try:
         with ondisk.open(path, read_only=True) as dataset:
-            found = lines_of(dataset) if format in CONFIGS or format == "revision 1" else values_of(dataset, format)
+            found = OLD[format].content(dataset) if format in OLD else lines_of(dataset)
     except NeedsMigration:
-        assert plan.revision[0] == REVISIONS[format]
+        assert plan.revision[0] == OLD[format].revision
     else:
         assert found == end(format)
     return plan if plan.is_needed else None
 
 
-def values_of(dataset: ondisk.Dataset, format: str) -> list[bytes]:
-    name = "value" if format == "revision 5" else "station"
-    return sorted(str(each.metadata[name]).encode() for each in dataset.query(with_data=False))
-
-
 def end(format: str) -> list[bytes]:
     """Return what a dataset holds before and after."""
-    if format in CONFIGS:
-        return STORY.end
-    if format == "revision 5":
-        return sorted(str(values["value"]).encode() for _, values, _ in EXPECTED["archived"])
-    if format == "revision 6":
-        return sorted(
-            values["station"].encode() for _, values, _ in json.loads((MARKS / "expected.json").read_text())["data"]
-        )
-    return sorted(each["data"].encode() for each in json.loads((GOLDEN / "expected.json").read_text()))
+    return OLD[format].end if format in OLD else STORY.end
 
 
 def check_migrated(run: Run, format: str) -> None:
@@ -116,11 +137,11 @@ def check_migrated(run: Run, format: str) -> None:
     if run.acked:
         assert left is None
     backups = [each for each in run.path.iterdir() if each.name.startswith("index.sqlite.before")]
-    if format not in CONFIGS and left is None:
+    if format in OLD and left is None:
         assert backups
     for backup in backups:
         with contextlib.closing(sqlite3.connect(backup)) as index:
-            assert index.execute("SELECT version_num FROM alembic_version").fetchall() == [(REVISIONS[format],)]
+            assert index.execute("SELECT version_num FROM alembic_version").fetchall() == [(OLD[format].revision,)]
             assert index.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     again = ondisk.migrate(run.path)
     assert left is not None or not again.is_needed
@@ -129,10 +150,8 @@ def check_migrated(run: Run, format: str) -> None:
     with ondisk.open(run.path) as dataset:
         assert not dataset.needs_check
         later = datum_of(LATER, dataset.config.format)
-        if format == "revision 6":
-            later = Datum(later.reftime, {"station": "z"}, {"n": 1})
-        if format == "revision 5":
-            later = Datum(later.reftime, {"station": "z", "value": 1}, {"n": 1})
+        if format in OLD and OLD[format].field:
+            later = Datum(later.reftime, OLD[format].later, {"n": 1})
         assert dataset.append([later]).imported == 1
         assert len(list(dataset.query(with_data=False))) == dataset.summary().count == len(end(format)) + 1
     check_index(run.path)

@@ -153,12 +153,9 @@ def test_each_bit_of_revision_6_becomes_a_column():
     for at, (has_unknown, copies, shared, unproven, reason) in enumerate(marks):
         connection.execute(before, (at, reason, has_unknown + 2 * copies + 8 * shared + 16 * unproven))
     convert.upgrade(connection)
-    columns = "has_unknown, copies, shared, unproven, checked, hides_data"
+    columns = "has_unknown, copies, shared, unproven, damage, hides_data"
     found = connection.execute(f"SELECT {columns} FROM segment ORDER BY id").fetchall()
     assert found == [(*each, damage[each[-1]]) for each in marks]
-
-
-# Forks one upgrade after the other; the n-th is killed as it begins its n-th statement, until one comes through.
 
 
 # A dataset that an ondisk of revision 1 made

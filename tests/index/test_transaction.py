@@ -10,7 +10,7 @@ from worlds import datum, fail, sql
 from ondisk import DatasetConfig, Datum
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, StorageError
 from ondisk.filesystem import Directory
-from ondisk.index import INDEX, Index, Segment
+from ondisk.index import INDEX, Copies, Index, Segment
 from ondisk.index.changes import present
 from ondisk.index.connections import Connections
 from ondisk.index.sums import totals
@@ -198,15 +198,16 @@ def test_offsets_move(index):
 
 def test_a_segment_is_saved_once_and_grows(index):
     insert(index, row(1))
-    grown = SEGMENT._replace(end=End(200, 200, 4), facts=Facts(6, 78, 2**32 - 1, None), has_unknown=True)
+    facts = Facts(6, 78, 2**32 - 1, None)
+    grown = SEGMENT._replace(end=End(200, 200, 4), facts=facts, has_unknown=True, copies=Copies.ALL, unproven=True)
     with Transaction(index) as transaction:
         transaction.save_segment(grown, DAY_ONE)
         assert transaction.segments([SEGMENT.name, "other"]) == {SEGMENT.name: grown}
         transaction.commit()
     sql = 'SELECT id, name, format, size, "begin", "end", length, count, compressed FROM segment'
     assert index.connections.writer().execute(sql).fetchall() == [(1, SEGMENT.name, "jsonl", 200, 0, DAY, 200, 4, 0)]
-    sql = "SELECT mtime, inode, tail, checksum, has_unknown FROM segment"
-    assert index.connections.writer().execute(sql).fetchall() == [(6, 78, 2**32 - 1, None, 1)]
+    sql = "SELECT mtime, inode, tail, checksum, has_unknown, copies, shared, unproven FROM segment"
+    assert index.connections.writer().execute(sql).fetchall() == [(6, 78, 2**32 - 1, None, 1, 2, 0, 1)]
 
 
 @pytest.mark.parametrize("compressed", [False, True])

@@ -33,6 +33,7 @@ from ondisk.errors import (
 from ondisk.index import INDEX, segment_rows
 from ondisk.index.connections import Connections
 from ondisk.index.snapshot import Snapshot
+from ondisk.maintenance import fix as fix_module
 from ondisk.maintenance import repack as repack_module
 from ondisk.maintenance.archive import planned
 from ondisk.maintenance.maintain import maintain
@@ -478,7 +479,7 @@ def test_what_is_damaged_is_not_archived(make, state):
 
 
 def damage_index(dataset, name):
-    spoil(dataset.path, f"UPDATE segment SET checked = 'its bytes are not what they were' WHERE name = '{name}'")
+    spoil(dataset.path, f"UPDATE segment SET damage = 'its bytes are not what they were' WHERE name = '{name}'")
 
 
 def test_a_damaged_segment_of_the_archive_keeps_no_other_from_it(make):
@@ -912,6 +913,65 @@ def test_what_is_away_is_known_after_the_index_was_lost_too(make):
         with pytest.raises(SegmentMissing):
             again.archive(segment(again, 1))
         (again.path / LAST).rmdir()
+        aside.rename(again.path / LAST)
+        again.fix()
+        assert content(again) == before
+        assert again.doubts() == []
+
+
+def test_what_is_away_is_known_if_a_fix_that_was_interrupted_has_read_a_part_of_it(make, monkeypatch):
+    """Else a query for the rest finds nothing, and says nothing."""
+    dataset = make()
+    dataset.archive(segment(dataset))
+    dataset.archive(segment(dataset, 1))
+    before = content(dataset)
+    dataset.close()
+    lose_index(dataset.path)
+
+    def interrupt(name):
+        if name == f"{LAST}/{segment(dataset, 1)}":
+            raise KeyboardInterrupt
+
+    with ondisk.open(dataset.path) as again:
+        monkeypatch.setattr(fix_module, "_GROUP", 1)  # each segment has a commit of its own
+        with pytest.raises(KeyboardInterrupt):
+            again.fix(progress=interrupt)
+        aside = gone(again, "last")
+        again.fix()
+        for day in (T, T + DAY):
+            with pytest.raises(SegmentMissing):
+                content(again, f"reftime: ={day:%Y-%m-%d}")
+        shutil.rmtree(again.path / LAST, ignore_errors=True)
+        aside.rename(again.path / LAST)
+        again.fix()
+        assert content(again) == before
+        assert again.doubts() == []
+
+
+@pytest.mark.parametrize("accident", ["older index", "rebuilt"])
+def test_what_an_index_lacks_of_an_archive_that_is_away_is_missed(make, tmp_path, accident):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    dataset.close()
+    sql(dataset.path, "PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(dataset.path / INDEX, tmp_path / INDEX)
+    with ondisk.open(dataset.path) as again:
+        again.append(some(again, range(3), [9]))
+        again.archive(segment(again))
+        before = content(again)
+        aside = gone(again)
+    for each in dataset.path.glob(f"{INDEX}-*"):
+        each.unlink()
+    shutil.copy(tmp_path / INDEX, dataset.path / INDEX)
+    if accident == "rebuilt":
+        (dataset.path / INDEX).write_bytes(b"damaged")
+        ondisk.rebuild(dataset.path)
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        assert any("may not be in the index" in each for each in again.doubts())
+        with pytest.raises(SegmentMissing):
+            content(again, "reftime: =2026-11-20")
+        shutil.rmtree(again.path / LAST)
         aside.rename(again.path / LAST)
         again.fix()
         assert content(again) == before

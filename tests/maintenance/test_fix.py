@@ -119,6 +119,7 @@ def test_a_checksum_that_does_not_fit_stays_damage_until_it_is_salvaged_whatever
 def test_damage_that_kept_data_from_a_new_index_waits_for_a_backup_whatever_is_deleted(world: World) -> None:
     in_lost_index(flip)(world)
     world.fix()
+    world.opened(lambda dataset: dataset.check(max_duration=60))  # notes it again
     world.delete(0, 2, 3)
     for verb in (world.fix, world.repack, world.fix):
         assert "CORRUPTED" in world.states(verb())[A]

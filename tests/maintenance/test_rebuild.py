@@ -9,12 +9,13 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from revision_5 import with_indices
 from worlds import START, datum, lose_index, sql
 
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.auxiliary_files import SENTINEL
-from ondisk.errors import DatasetNotFound, IndexCorrupt, StateError, VersionTooNew
+from ondisk.errors import DatasetNotFound, IndexCorrupt, NeedsMigration, StateError, VersionTooNew
 from ondisk.index import INDEX
 from ondisk.index.import_log import Mark
 from ondisk.index.recover import DAMAGED
@@ -23,6 +24,7 @@ from ondisk.maintenance.states import State
 PAGE = 4096
 LAST = ".archive/last"
 NAME = "2026/11-21.jsonl"
+MARKS = Path(__file__).parents[1] / "golden" / "revision-6" / "marks"
 FIELDS = {"station": "integer", "name": "text"}
 KEPT = {
     "deletion": "SELECT seq, datum FROM deletion ORDER BY seq",
@@ -273,6 +275,23 @@ def test_a_dry_run_changes_nothing(weather: Path) -> None:
         assert path.read_bytes() == content
     assert not (weather / DAMAGED).exists()
     assert not (weather / SENTINEL).exists()
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_an_older_index_that_is_not_damaged_is_left_to_a_migration(tmp_path: Path, dry_run: bool) -> None:
+    """It knows which data are missing, and a rebuild would forget them."""
+    path = with_indices(Path(shutil.copytree(MARKS, tmp_path / "marks")))
+    (path / "2026/11-25.jsonl").unlink()
+    before = (path / INDEX).read_bytes()
+    with pytest.raises(NeedsMigration, match="has revision 0006") as caught:
+        ondisk.rebuild(path, dry_run=dry_run)
+    assert "ondisk migrate" in caught.value.hint
+    assert (path / INDEX).read_bytes() == before
+    assert not (path / SENTINEL).exists()
+    ondisk.migrate(path)
+    ondisk.rebuild(path)
+    with ondisk.open(path) as dataset:
+        assert [each.lost for each in dataset.fix() if each.segment == "2026/11-25.jsonl"] == [4]
 
 
 def test_what_is_no_dataset_and_a_newer_index_are_refused(weather: Path, tmp_path: Path) -> None:

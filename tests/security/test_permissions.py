@@ -94,7 +94,7 @@ def rows(path: Path) -> list[object]:
         return [
             index.execute("SELECT name, count(*), sum(datum.size) FROM datum JOIN segment ON segment.id = datum.segment"
                           " GROUP BY name ORDER BY name").fetchall(),
-            index.execute("SELECT name, checked FROM segment ORDER BY name").fetchall(),
+            index.execute("SELECT name, damage FROM segment ORDER BY name").fetchall(),
         ]  # fmt: skip
 
 

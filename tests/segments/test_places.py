@@ -69,6 +69,18 @@ def test_an_offline_place_is_away_whatever_is_there(directory, last):
     assert [*places.roots(directory)] == []
 
 
+def test_only_the_file_on_the_disk_of_the_dataset_says_that_a_place_is_offline(directory, last, tmp_path):
+    """Else nothing would bring a folder online whose file there was copied into it, and then went."""
+    identity = places.place(directory, LAST).identity
+    assert identity is not None
+    outside = tmp_path / places.outside(LAST)
+    places.write(directory, LAST, identity._replace(is_offline=True, known_since=places.UNREAD), only_outside=True)
+    shutil.copy(outside, last / places.PLACE)
+    outside.unlink()
+    assert places.place(directory, LAST).identity == identity
+    assert why_away(directory) is None
+
+
 def test_a_folder_that_was_renamed_is_followed_unless_there_is_a_copy_of_it(directory, last, tmp_path):
     last.rename(tmp_path / TAPE)
     assert places.place(directory, LAST).renamed is None  # it has data, and here is no file
@@ -87,7 +99,7 @@ def test_a_folder_that_was_renamed_is_followed_unless_there_is_a_copy_of_it(dire
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"id": 1}', b'{"id": "1", "count": "2"}', b"\xff"])
 def test_a_file_that_nobody_wrote_is_no_identity(directory, last, content):
     (last / places.PLACE).write_bytes(content)
-    assert why_away(directory) == "its folder is empty, or is another one: is a disk not mounted?"
+    assert why_away(directory) == "its folder is empty, or is another one; perhaps its disk is not mounted"
 
 
 def test_the_file_in_the_folder_is_written_first(directory, last, monkeypatch):
