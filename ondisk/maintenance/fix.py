@@ -434,12 +434,11 @@ def _without_file(access: Access, transaction: Transaction, diagnosis: Diagnosis
     name = diagnosis.segment
     generations.set_aside(access.directory, name, segment.id, verb="fix")
     is_renamed = access.ask(segment_rows.has_other_name, segment)
-    reasons = diagnosis.reasons
-    if is_renamed:
-        reasons = (*reasons, "its data were read from a file with another name")
     removed = transaction.remove(segment, Removal.DELETED if is_renamed else Removal.LOST)
     transaction.commit()
-    return Done(name, diagnosis.state, reasons, diagnosis.action, 0, 0 if is_renamed else removed)
+    lost = 0 if is_renamed else removed
+    said = "its data were read from a file with another name" if is_renamed else f"{counted(lost, 'datum', 'is')} lost"
+    return Done(name, diagnosis.state, (*diagnosis.reasons, said), diagnosis.action, 0, lost)
 
 
 def _forget_consumed(access: Access, transaction: Transaction, diagnosis: Diagnosis, segment: Segment) -> Done:
