@@ -32,7 +32,7 @@ from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.named_tuple import NamedTuple
 from ondisk.segments.file_facts import Committed
 from ondisk.segments.generations import complete, generations_of, hidden, is_committed, leave, left_behind, recover
-from ondisk.segments.places import closed, note_unread, twins
+from ondisk.segments.places import closed, note_unread, places, twins
 from ondisk.step import inner_of, place_of
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ class Access:
             if touched:
                 raise index.built_for_another(self.config)
             if index.missing:
-                note_unread(self.directory)
+                note_unread(self.directory, places(self.directory).values())
             generation, mark = last_generation(self.directory), tide.read(self.directory)
             last = (generation, 0) if mark is None else (max(generation, mark.generation), mark.seq)
             Index.create(self.directory, self.config, *last)

@@ -22,7 +22,7 @@ from ondisk.segments import quarantine
 from ondisk.segments.dir import seen_in
 from ondisk.segments.file_facts import NO_TAIL, Committed, Seen
 from ondisk.segments.generations import hidden
-from ondisk.segments.places import note_unread, twins
+from ondisk.segments.places import twins
 
 _FOREIGN = "it was in the place of the dataset's index: that of another dataset, or one from before the last exchange"
 _OTHER = (Seen.OTHER, Seen.UNKNOWN)
@@ -54,7 +54,6 @@ def take_over(directory: Directory, exchanged: Exchanged, timeout: float) -> Non
         quarantine.link(directory, INDEX, verb="open", why=_FOREIGN)
         remove(directory, timeout)
         return
-    note_unread(directory, offline=False)
     from ondisk.index.recover import renew
 
     renew(directory, exchanged, timeout, lambda recorded: _renewed(directory, recorded))

@@ -21,7 +21,7 @@ from ondisk.segment import Facts
 from ondisk.segments import dir
 from ondisk.segments.file_facts import SAME_BYTES, Committed
 from ondisk.segments.generations import hidden
-from ondisk.segments.places import note_unread
+from ondisk.segments.places import note_unread, places
 
 _SOUND = "no damage was found in it"
 _SEGMENTS = (
@@ -99,8 +99,9 @@ def _rebuilt(access: Access, *, is_sound: bool) -> str:
     seq = 0
     generation, mark = last_generation(directory), tide.read(directory)
     uuid, only_known = _only_known(access, mark) if is_sound else ("", set())
+    # What is away remains known, unless nothing does.
+    note_unread(directory, (each for each in places(directory).values() if not only_known or each.why_away is None))
     if not only_known:
-        note_unread(directory)
         return recover(directory, access.config, timeout, generation=generation, seq=seq)
     if mark is not None:
         generation, seq = max(generation, mark.generation), max(seq, mark.seq)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.auxiliary_files import SENTINEL
-from ondisk.dataset.place_checks import note_read, unread_places
+from ondisk.dataset.place_checks import note_read, note_unread_by_older, unread_places
 from ondisk.errors import (
     REMEDY,
     DurabilityLost,
@@ -140,7 +140,7 @@ def _fix(
     yield from recognised(access)
     if needs_check:
         _restore_generations(access)
-    begun, unread = access.ask(Snapshot.dataset), unread_places(access)
+    begun, unread, away = access.ask(Snapshot.dataset), unread_places(access), closed(access.directory)
     yield from map(Done.of, access.layout.follow(access))
     inspection = Inspection(access, forget=forget)
     waiting = []
@@ -178,7 +178,7 @@ def _fix(
     _restore_sums(access)
     if len(errors) == errors_before:
         if needs_check:
-            _remove_sentinel(access, begun["uuid"])
+            _remove_sentinel(access, begun["uuid"], away)
         if unread:
             note_read(access, unread)
 
@@ -277,12 +277,13 @@ def _left_alone(diagnosis: Diagnosis) -> Done:
     return Done(diagnosis.segment, diagnosis.state, diagnosis.reasons)
 
 
-def _remove_sentinel(access: Access, uuid: str) -> None:
+def _remove_sentinel(access: Access, uuid: str, away: Iterable[str]) -> None:
     """Remove the sentinel, unless the index was lost again meanwhile: then not all files were read into the new one."""
     with access.locked("fix"):
         with access.current().index.snapshot() as snapshot:
             is_same = snapshot.dataset()["uuid"] == uuid
         if is_same and access.has_sentinel():
+            note_unread_by_older(access, away)
             access.directory.unlink(SENTINEL)
             access.directory.sync()
 

@@ -223,12 +223,12 @@ def note_move(directory: Directory, name: str, generation: int, change: int, int
     write(directory, name, before._replace(generation=generation, count=count).during(span))
 
 
-def note_unread(directory: Directory, *, offline: bool = True) -> None:
-    """Note that the index may lack data of all places, also of those that are `offline`, until a fix has read them."""
-    for name, found in places(directory).items():
-        identity = _read(directory, outside(name))
-        if identity is not None and identity.count and found.renamed is None and (offline or not identity.is_offline):
-            write(directory, name, identity._replace(known_since=UNREAD), only_outside=True)
+def note_unread(directory: Directory, found: Iterable[Place]) -> None:
+    """Note that the index may lack data of some places until a fix has read them."""
+    for each in found:
+        identity = _read(directory, outside(each.name))
+        if identity is not None and identity.count and each.renamed is None:
+            write(directory, each.name, identity._replace(known_since=UNREAD), only_outside=True)
 
 
 def begin(directory: Directory, name: str) -> None:

@@ -919,14 +919,20 @@ def test_what_is_away_is_known_after_the_index_was_lost_too(make):
         assert again.doubts() == []
 
 
-def test_what_is_away_is_known_if_a_fix_that_was_interrupted_has_read_a_part_of_it(make, monkeypatch):
+@pytest.mark.parametrize("accident", ["lost", "rebuilt"])
+def test_what_is_away_is_known_if_a_fix_that_was_interrupted_has_read_a_part_of_it(make, monkeypatch, accident):
     """Else a query for the rest finds nothing, and says nothing."""
     dataset = make()
     dataset.archive(segment(dataset))
     dataset.archive(segment(dataset, 1))
-    before = content(dataset)
+    before = content(dataset)[:32]
     dataset.close()
-    lose_index(dataset.path)
+    if accident == "lost":
+        lose_index(dataset.path)
+    else:
+        there = dataset.path / segment(dataset, 2)  # the index keeps what it knows of missing segments
+        there.rename(there.with_name("away"))
+        ondisk.rebuild(dataset.path)
 
     def interrupt(name):
         if name == f"{LAST}/{segment(dataset, 1)}":
@@ -944,7 +950,7 @@ def test_what_is_away_is_known_if_a_fix_that_was_interrupted_has_read_a_part_of_
         shutil.rmtree(again.path / LAST, ignore_errors=True)
         aside.rename(again.path / LAST)
         again.fix()
-        assert content(again) == before
+        assert content(again)[:32] == before
         assert again.doubts() == []
 
 

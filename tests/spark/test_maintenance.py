@@ -124,7 +124,7 @@ def test_a_fix_does_what_it_does_on_one_machine(spark: Any, world: World, tmp_pa
     assert report.lost == alone.lost > 0, report
     tables = ("datum", "segment", "block", "value", "deletion")
     for table in tables:
-        columns = "id, name, format, size, length, count, compressed, checked" if table == "segment" else "*"
+        columns = "id, name, format, size, length, count, compressed, damage" if table == "segment" else "*"
         assert world.sql(f"SELECT {columns} FROM {table}") == other.sql(f"SELECT {columns} FROM {table}"), table
     assert world.states(world.check(accurate=True)) == other.states(other.check(accurate=True))
     assert tree(world.path) == tree(other.path)
