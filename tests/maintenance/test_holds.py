@@ -252,7 +252,7 @@ def test_a_segment_that_changed_is_read_by_a_fix_although_it_may_not_be_deleted_
     changed.write_text(text.replace('"n":9', '"n":90' if is_found else '"n":8', 1))
     with ondisk.open(aging.path) as dataset:
         (found,) = [each for each in dataset.check() if each.is_touched or State.UNALIGNED in each.state]
-        assert (State.UNALIGNED in found.state) == is_found
+        assert (State.UNALIGNED in found.state, found.held) == (is_found, not is_found)
         done = {each.segment: each for each in dataset.fix()}[found.segment]
         assert done.action == "rescan"
         assert len([*dataset.query("n: 8 or 90")]) == 1
