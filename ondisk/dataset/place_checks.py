@@ -71,7 +71,10 @@ def _unknown_to(snapshot: Snapshot) -> Iterator[Place]:
 
 def _is_unknown(snapshot: Snapshot, found: Place) -> bool:
     since = 0 if found.identity is None else found.identity.known_since
-    return since > 0 and since > snapshot.dataset()["generation"]
+    if since == 0 or since <= snapshot.dataset()["generation"]:
+        return False
+    # While the sentinel exists, everybody is told that the index may not know all data that are there.
+    return found.why_away is not None or snapshot.index.directory.inode(SENTINEL) is None
 
 
 def _missed_by(snapshot: Snapshot) -> Iterator[Place]:
@@ -98,7 +101,7 @@ def note_unread_by_older(access: Access, before: Iterable[str]) -> None:
 
 def unread_places(access: Access) -> list[str]:
     """Return the places that are back, and must be read."""
-    return [each.name for each in access.ask(unknown_in) if each.why_away is None]
+    return [each.name for each in places(access.directory).values() if each.is_unread and each.why_away is None]
 
 
 def note_read(access: Access, names: Iterable[str]) -> None:
@@ -188,8 +191,6 @@ def _left_out(snapshot: Snapshot, needed: Iterable[Place], *, complete: bool) ->
     for found in needed:
         if found.renamed is not None and not found.is_unread:
             continue
-        if found.why_away is None and snapshot.index.directory.inode(SENTINEL) is not None:
-            continue  # whoever asks is warned that the index may not know all data
         if complete or not found.is_offline:
             raise missing(snapshot.index.directory, found)
         left_out.append(found.name)

@@ -1375,6 +1375,7 @@ def test_a_query_answers_what_it_can_while_the_index_is_not_trusted(three, read_
     with ondisk.open(three, read_only=read_only) as dataset:
         assert dataset.needs_check
         assert numbers(dataset) == []
+        assert [each.segment for each in dataset.check() if State.MISSING in each.state] == []
 
 
 def test_a_place_from_which_all_segments_were_moved_may_go(three, tmp_path):
