@@ -141,7 +141,7 @@ class NotedDamage(NamedTuple):
 
     @classmethod
     def of(cls, reason: str | None, hides_data: int) -> NotedDamage | None:
-        """Return what two columns of the index say."""
+        """Return damage; None without a reason."""
         return None if reason is None else cls(reason, bool(hides_data))
 
 

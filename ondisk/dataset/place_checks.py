@@ -16,18 +16,7 @@ from ondisk.dataset.auxiliary_files import SENTINEL
 from ondisk.errors import DataOffline, NeedsCheck, SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.index import Snapshot, segment_rows
-from ondisk.segments.places import (
-    Place,
-    check_readable,
-    closed,
-    home,
-    named,
-    note_unread,
-    outside,
-    place,
-    places,
-    write,
-)
+from ondisk.segments.places import Place, check_readable, home, named, outside, place, places, write
 from ondisk.step import ARCHIVE, LAST, Interval, place_of
 
 if TYPE_CHECKING:
@@ -84,19 +73,6 @@ def _missed_by(snapshot: Snapshot) -> Iterator[Place]:
         found = place(directory, name)
         if _is_unknown(snapshot, found) or (name in known and _is_away(snapshot, found)):
             yield found
-
-
-def note_unread_by_older(access: Access, before: Iterable[str]) -> None:
-    """Note which places an older index that was put back may lack data of, since they are away, until a fix reads them.
-
-    The caller must hold the writers' lock.
-
-    Args:
-        before: the places that were away when the fix began: they may be back, and were not read.
-    """
-    if access.ask(segment_rows.unaccounted):
-        found = (place(access.directory, name) for name in {*before, *closed(access.directory)})
-        note_unread(access.directory, (each for each in found if not each.is_offline))
 
 
 def unread_places(access: Access) -> list[str]:

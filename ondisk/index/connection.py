@@ -165,6 +165,12 @@ def pragmas(connection: sqlite3.Connection, *settings: str) -> None:
         connection.execute(f"PRAGMA {setting}").fetchone()
 
 
+def problem_of(connection: sqlite3.Connection) -> str | None:
+    """Return what SQLite finds wrong with an index, or None. Cost: reads the whole index."""
+    ((result,),) = connection.execute("PRAGMA integrity_check(1)")
+    return None if result == "ok" else str(result).replace("*** in database main ***", "").strip()
+
+
 def connect_to_damaged(directory: Directory) -> Connection:
     """Open an index to read what can be read of it; errors of SQLite are not translated.
 

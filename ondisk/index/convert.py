@@ -27,6 +27,7 @@ from ondisk.index.connection import (
     connect_to_write,
     damaged,
     pragmas,
+    problem_of,
     sqlite_errors,
 )
 from ondisk.index.index import built_for, check_revision, check_tables, dump, other_rules, revision_of
@@ -159,9 +160,8 @@ class Converted:
         return self.directory.inode(NEW) is not None
 
     def upgrade(self, config: DatasetConfig) -> None:
-        ((result,),) = self.connection.execute("PRAGMA integrity_check(1)")
-        if result != "ok":
-            raise damaged(self.directory, f" is damaged: {result}")
+        if (problem := problem_of(self.connection)) is not None:
+            raise damaged(self.directory, f" is damaged: {problem}")
         for kind, name, _ in self._objects():
             if kind == "view":  # it may select a column that is dropped
                 self.connection.execute(f'DROP VIEW "{name}"')

@@ -25,6 +25,7 @@ from ondisk.index.connection import (
     connect_to_damaged,
     connect_to_main,
     connect_to_read,
+    problem_of,
     sqlite_errors,
 )
 from ondisk.index.convert import copy_index, free_name, sync_copy
@@ -52,10 +53,9 @@ def damage_of(directory: Directory) -> str | None:
     """
     try:
         with contextlib.closing(connect_to_damaged(directory)) as connection:
-            ((result,),) = connection.execute("PRAGMA integrity_check(1)")
+            return problem_of(connection)
     except SQLITE_ERRORS as error:
         return str(error)
-    return None if result == "ok" else str(result).replace("*** in database main ***", "").strip()
 
 
 def recover(directory: Directory, config: DatasetConfig, timeout: float, *, generation: int, seq: int) -> str:

@@ -48,6 +48,7 @@ def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
         VersionTooNew: a newer ondisk made an index.
         ReadOnly: this user has no permission to write.
         LockError: others wrote, or read the index without its log, for longer than `lock_timeout`.
+        NeedsMigration: the index is of an older revision, and not damaged.
         StateError: the index is of an older revision, and so is an archive, which has an index of its own.
 
     Durability: the sentinel is created first; then as `ondisk.index.recover`. The damaged index is never removed.
@@ -71,12 +72,14 @@ def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
 
 
 def _damage(access: Access) -> str | None:
+    older = None
     try:
         with access.current().index.snapshot() as snapshot:
             all_known(access, snapshot)
     except IndexCorrupt as error:
         return error.message
-    except NeedsMigration:
+    except NeedsMigration as error:
+        older = error
         with old_archives.opened(access.directory) as archives:
             if archives:
                 raise old_archives.refused(
@@ -85,9 +88,9 @@ def _damage(access: Access) -> str | None:
                     f"its archive {min(archives)} has an index of its own",
                     f"Run {command('fix', access.path, '--rebuild', '--yes')}",
                 ) from None
-        if damage_of(access.directory) is None:
-            raise  # a rebuild would forget which data are missing; a migration knows them
     problem = damage_of(access.directory)
+    if problem is None and older is not None:
+        raise older  # a rebuild would forget which data are missing; a migration knows them
     return None if problem is None else f"it is damaged: {problem}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.auxiliary_files import SENTINEL
-from ondisk.dataset.place_checks import note_read, note_unread_by_older, unread_places
+from ondisk.dataset.place_checks import note_read, unread_places
 from ondisk.errors import (
     REMEDY,
     DurabilityLost,
@@ -47,7 +47,7 @@ from ondisk.segment import NotedDamage
 from ondisk.segments import generations
 from ondisk.segments.dir import MetadataFile
 from ondisk.segments.generations import MOVED, hidden
-from ondisk.segments.places import closed, places
+from ondisk.segments.places import closed, note_unread, places
 from ondisk.staging.jobs import Changed
 from ondisk.step import as_given, inner_of, place_of
 
@@ -277,13 +277,20 @@ def _left_alone(diagnosis: Diagnosis) -> Done:
     return Done(diagnosis.segment, diagnosis.state, diagnosis.reasons)
 
 
-def _remove_sentinel(access: Access, uuid: str, away: Iterable[str]) -> None:
-    """Remove the sentinel, unless the index was lost again meanwhile: then not all files were read into the new one."""
+def _remove_sentinel(access: Access, uuid: str, away: Container[str]) -> None:
+    """Remove the sentinel, unless the index was lost again meanwhile: then not all files were read into the new one.
+
+    Args:
+        away: the places that were away when the fix began: they may be back, and were not read.
+    """
     with access.locked("fix"):
         with access.current().index.snapshot() as snapshot:
             is_same = snapshot.dataset()["uuid"] == uuid
         if is_same and access.has_sentinel():
-            note_unread_by_older(access, away)
+            if access.ask(segment_rows.unaccounted):  # an older index was put back, and may lack data of what is away
+                found = places(access.directory).items()
+                lacking = (each for name, each in found if name in away or each.why_away is not None)
+                note_unread(access.directory, (each for each in lacking if not each.is_offline))
             access.directory.unlink(SENTINEL)
             access.directory.sync()
 
@@ -500,7 +507,7 @@ def _checked_again(
 
 
 def _is_cleared(known: Known, content: FileContent) -> bool:
-    """Return whether no datum is damaged any more in a segment that is still damaged, and all data of it are known."""
+    """Return whether the damaged data of a segment were deleted, and the damage hides no others."""
     assert known.damage is not None
     if content.is_whole or known.damage.hides_data:
         return False

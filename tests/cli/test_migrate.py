@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from revision_5 import old
+from old_datasets import old
 from worlds import change_config
 
 

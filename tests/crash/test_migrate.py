@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from revision_5 import EXPECTED, old, with_indices
+from old_datasets import EXPECTED, old, with_indices
 
 import ondisk
 from ondisk.config import DatasetConfig

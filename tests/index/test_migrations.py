@@ -145,7 +145,7 @@ def test_an_upgrade_that_fails_leaves_the_index_as_it_was(table):
 def test_each_bit_of_revision_6_becomes_a_column():
     hides = "to have them back, put the file back from a backup, and fix again"
     damage = {None: 0, "its bytes have changed": 0, f"{hides}, or not": 0, f"8 bytes are damaged; {hides}": 1}
-    marks = [*product((0, 1), (0, 1, 2), (0, 1), (0, 1), damage)]
+    marks = [*product((0, 1), (0, 1, 2, 3), (0, 1), (0, 1), damage)]  # 3, which ondisk never wrote, becomes 2
     connection = connect()
     convert.upgrade(connection, "0006")
     values = "VALUES (?, 0, 0, 0, 0, 0, ?, ?)"
@@ -155,7 +155,7 @@ def test_each_bit_of_revision_6_becomes_a_column():
     convert.upgrade(connection)
     columns = "has_unknown, copies, shared, unproven, damage, hides_data"
     found = connection.execute(f"SELECT {columns} FROM segment ORDER BY id").fetchall()
-    assert found == [(*each, damage[each[-1]]) for each in marks]
+    assert found == [(known, min(2, copies), *rest, damage[rest[-1]]) for known, copies, *rest in marks]
 
 
 # A dataset that an ondisk of revision 1 made

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import pytest
 from kit import crashes
-from revision_5 import EXPECTED, old
+from old_datasets import EXPECTED, old
 from sums import wrong_sums
 from worlds import sql
 

@@ -10,7 +10,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from revision_5 import with_indices
+from old_datasets import with_indices
 from sums import wrong_sums
 from worlds import sql
 

@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from revision_5 import with_indices
+from old_datasets import with_indices
 from worlds import START, datum, lose_index, sql
 
 import ondisk

@@ -1,4 +1,4 @@
-"""Datasets with archives as ondisk made them with revision 5 of the index; see `golden/revision-5`."""
+"""Datasets as older versions of ondisk made them: those of `golden/revision-5`, and what all of them need."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from ondisk.index import INDEX
 GOLDEN = Path(__file__).parent / "golden" / "revision-5"
 EXPECTED: dict[str, list[list[Any]]] = json.loads((GOLDEN / "expected.json").read_text())
 """What a query returned then: reftime, metadata and segment of each datum."""
-
-
 _MTIME = 1_800_000_000_123_456_789  # of files; a source archive keeps only the seconds
 
 
