@@ -106,6 +106,7 @@ def restore(
         InvalidInput: one folder is inside the other.
         StateError: the path is in a place of another dataset.
         IntegrityError: the index in the point, or its list of segments, is damaged.
+        VersionTooNew: a newer ondisk has made the point's index.
         DiskFull: the disk is full.
 
     Durability: segments, then the index, then `dataset.toml`, each synced before the next. What a killed restore leaves
@@ -195,15 +196,14 @@ class _Restore:
                 raise IntegrityError(found, hint="Restore another point: `ondisk restore TARGET` lists them.")
         self._together = place.sync_together(())
         folders: set[str] = set()
-        placed = [*self._copies(part, source, place, folders)]
+        remove_copy(place, NEW)
+        _put(source, INDEX, place, NEW)
+        with sqlite_errors(place):
+            record_places(place, NEW, self._copies(part, source, place, folders))
         if self._together:
             place.sync_together(())
         for each in () if self._together else folders:
             place.sync(each)
-        remove_copy(place, NEW)
-        _put(source, INDEX, place, NEW)
-        with sqlite_errors(place):
-            record_places(place, NEW, placed)
         put_in_place(place, NEW)
         for name, (generation, count) in self._places.items():
             places.note_move(place, name, generation, count)

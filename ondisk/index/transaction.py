@@ -454,6 +454,11 @@ class Transaction(AtomicChange):
                 "UPDATE segment SET mtime = ?, inode = ? WHERE id = ?", (facts.mtime, facts.inode, segment.id)
             )
 
+    def note_damage(self, segment: Segment, reason: str) -> None:
+        """Note damage that was found before this transaction; what was noted meanwhile stays: it may hide data."""
+        if segment.id not in self.damaged([segment.id]):
+            self.note_check(segment, NotedDamage(reason))
+
     def duplicate_of(self, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the row of `datum` that a row duplicates; None if it duplicates nothing."""
         find = self.schema.find.duplicate

@@ -161,7 +161,7 @@ def record(access: Access, report: Report) -> None:
             wrong = read_content(access, snapshot, segment).wrong
         if wrong is not None:
             with access.transaction("check") as transaction:
-                transaction.note_check(segment, NotedDamage(wrong))
+                transaction.note_damage(segment, wrong)
                 transaction.commit()
 
 

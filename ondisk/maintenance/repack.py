@@ -38,7 +38,6 @@ from ondisk.maintenance.moved_by_hand import recognised
 from ondisk.maintenance.new_file import Written
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import REPACKED, Action, Diagnosis, Done, Report, State, raise_fatal, readable
-from ondisk.segment import NotedDamage
 from ondisk.segments import places, quarantine
 from ondisk.segments.file_facts import changed
 from ondisk.staging.jobs import Changed, remove
@@ -289,7 +288,7 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
     if damage is None or known is None:
         return Done(name, state, reasons)
     with access.transaction("repack") as transaction:
-        transaction.note_check(known.segment, NotedDamage(damage))
+        transaction.note_damage(known.segment, damage)
         transaction.commit()
     return Done(name, state | State.CORRUPTED, (*reasons, damage))
 

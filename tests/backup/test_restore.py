@@ -318,6 +318,6 @@ def test_an_index_of_a_newer_revision_is_left_to_the_newer_version(target, tmp_p
     values["parts"][0]["files"]["index.sqlite"] = [index.stat().st_size, value(index.read_bytes())]
     point.write_text(json.dumps(values))
     with pytest.raises(VersionTooNew):
-        ondisk.restore(target, tmp_path / "restored")
+        ondisk.restore(target, tmp_path / "restored", progress=pytest.fail)  # before it has copied a segment
     with pytest.raises(NotFound):
         ondisk.open(tmp_path / "restored")

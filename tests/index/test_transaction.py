@@ -17,7 +17,7 @@ from ondisk.index.sums import totals
 from ondisk.index.transaction import Transaction
 from ondisk.matcher import Everything
 from ondisk.matcher.fields import Fields
-from ondisk.segment import Block, End, Facts
+from ondisk.segment import Block, End, Facts, NotedDamage
 from ondisk.segments.concat_writer import ConcatWriter
 from ondisk.step import DAY, Interval
 
@@ -72,6 +72,19 @@ def insert(index, *rows):
         count = transaction.insert([*zip(*rows, strict=True)]) if rows else 0
         transaction.commit()
     return count
+
+
+def test_damage_that_was_noted_meanwhile_stays(index):
+    """A check has read the file before its transaction; a fix beside it may know that the file hides data."""
+    insert(index)
+    hides = NotedDamage("8 bytes are damaged", hides_data=True)
+    with Transaction(index) as transaction:
+        transaction.note_check(SEGMENT, hides)
+        transaction.note_damage(SEGMENT, "its bytes have changed")
+        assert transaction.damaged([SEGMENT.id]) == {SEGMENT.id: hides}
+        transaction.note_check(SEGMENT, None)
+        transaction.note_damage(SEGMENT, "its bytes have changed")
+        assert transaction.damaged([SEGMENT.id]) == {SEGMENT.id: NotedDamage("its bytes have changed")}
 
 
 def test_without_commit_nothing_stays(index):
