@@ -32,7 +32,7 @@ from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.named_tuple import NamedTuple
 from ondisk.segments.file_facts import Committed
 from ondisk.segments.generations import complete, generations_of, hidden, is_committed, leave, left_behind, recover
-from ondisk.segments.places import closed, note_unread, places, twins
+from ondisk.segments.places import closed, note_unread, place, places, twins
 from ondisk.step import inner_of, place_of
 
 if TYPE_CHECKING:
@@ -227,6 +227,10 @@ class Access:
     def needs_check(self) -> bool:
         """Return whether the index may not know all data: it was lost or exchanged, or the sentinel exists."""
         return self.current().index.missing or self.has_sentinel() or self._exchanged() is not None
+
+    def may_lack(self, name: str) -> bool:
+        """Return whether the index may not know all data of a segment: of any, or as its place was not read since."""
+        return self.needs_check() or (bool(place_of(name)) and place(self.directory, place_of(name)).is_unread)
 
     def check_trusted(self) -> None:
         """Raise NeedsCheck unless the index knows all data: it was lost or exchanged, or the sentinel exists."""

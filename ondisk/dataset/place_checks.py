@@ -62,8 +62,9 @@ def _is_unknown(snapshot: Snapshot, found: Place) -> bool:
     since = 0 if found.identity is None else found.identity.known_since
     if since == 0 or since <= snapshot.dataset()["generation"]:
         return False
-    # While the sentinel exists, everybody is told that the index may not know all data that are there.
-    return found.why_away is not None or snapshot.index.directory.inode(SENTINEL) is None
+    # While it is lost, or the sentinel exists, everybody is told that the index may not know all data that are there.
+    is_told = snapshot.index.missing or snapshot.index.directory.inode(SENTINEL) is not None
+    return found.why_away is not None or not is_told
 
 
 def _missed_by(snapshot: Snapshot) -> Iterator[Place]:

@@ -468,7 +468,8 @@ def _not_whole(access: Access, name: str) -> Diagnosis | None:
     if found is None or known is None:
         return None
     is_missing = State.MISSING in found.state and known.rows.count
-    is_lossy = State.UNALIGNED in found.state and not is_dir(known.segment.format)  # a folder keeps all its files
+    keeps_all = is_dir(known.segment.format) and not access.may_lack(name)  # a folder keeps all files but newer ones
+    is_lossy = State.UNALIGNED in found.state and not keeps_all
     return found if is_missing or is_lossy or State.CORRUPTED in found.state else None
 
 

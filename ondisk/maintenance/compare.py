@@ -88,6 +88,11 @@ class Subject(NamedTuple):
         return self.access.layout.is_shared(self.name)
 
     @property
+    def may_lack(self) -> bool:
+        """Whether the index may not know all data of the segment."""
+        return self.access.may_lack(self.name)
+
+    @property
     def span(self) -> Interval:
         """The interval to save, which grows with the data: that of the name; in a sequence, it is empty at first."""
         return NOTHING if self.interval == ALWAYS else self.interval
@@ -180,11 +185,11 @@ class Comparison:
         self._duplicates.may_compare(segment, segment.end.length if is_described else 0)
         # What has no row may also be what was damaged before, or a second copy.
         is_grown = known is not None and known.segment.copies is Copies.NONE and not known.damage
-        if is_grown and self.subject.is_shared and not self.subject.access.needs_check():
+        if is_grown and self.subject.is_shared and not self.subject.may_lack:
             self._first_new = self._duplicates.explained
         # An index that was lost does not know what it had of either.
         may_be_copy = known is None or known.segment.copies is not Copies.NONE or segment.has_unknown
-        if may_be_copy and not self.subject.access.config.unique and not self.subject.access.needs_check():
+        if may_be_copy and not self.subject.access.config.unique and not self.subject.may_lack:
             is_known = segment.copies is Copies.ALL and self._aside is None
             if segment.has_unknown:  # somebody may have moved a file here, and data were appended before a fix
                 is_known |= missing_twin(self.subject.access, self.subject.name) is not None
@@ -263,9 +268,7 @@ class Comparison:
         known = self.subject.known
         # A trusted index with rows of the segment knows all its data: a header that counts more is of a killed append.
         # A second copy, which may be the begin of a move, has none.
-        if self.compared.copied is None and (
-            known is None or not known.rows.count or self.subject.access.needs_check()
-        ):
+        if self.compared.copied is None and (known is None or not known.rows.count or self.subject.may_lack):
             self.compared.missing += found.missing
         unit = self.subject.format.unit
         for damage in found.damage:

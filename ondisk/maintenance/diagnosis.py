@@ -139,7 +139,7 @@ class Circumstances:
     """What a diagnosis depends on besides the segment."""
 
     step: Step
-    needs_check: bool  # the sentinel exists, or the index is missing
+    needs_check: bool  # the index may not know all data of the segment
     limits: AgeLimits = NO_LIMITS  # by when a segment must have ended to be moved or deleted, by its age
     # `unknown_segments = "delete"`: a repack deletes segments that the index does not know
     deletes_unknown: bool = False

@@ -424,7 +424,7 @@ def _read(
         if (outcome := renewed(subject)) is not None:
             return diagnosis, outcome
         diagnosis = _changed(diagnosis)
-    trusted = not subject.access.needs_check()
+    trusted = not subject.may_lack
     return diagnosis, in_place(subject, trusted=trusted, is_believed=is_believed, scanned=scanned, puts_off=puts_off)
 
 

@@ -10,7 +10,7 @@ from itertools import product
 from ondisk import step
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
-from ondisk.dataset.place_checks import away_in, missing, unknown_in
+from ondisk.dataset.place_checks import away_in, missing, unknown_in, unread_places
 from ondisk.dataset.segment_layout import Usage, layout_of
 from ondisk.errors import IndexCorrupt, InvalidInput, StorageError, command, counted
 from ondisk.filesystem import Directory, Entry
@@ -62,13 +62,13 @@ class Inspection:
         self._kept: Mapping[str, str] | None = None  # missing segment → why it is kept; None: not yet known
         self._missing: set[str] = set()
 
-    def circumstances(self) -> Circumstances:
-        """Return what the diagnoses depend on besides the segment."""
+    def circumstances(self, *, needs_check: bool) -> Circumstances:
+        """Return what the diagnosis of a segment depends on besides it."""
         config = self.access.config
         built_for = self.access.current().index.config.step
         return Circumstances(
             config.step,
-            self.access.needs_check(),
+            needs_check,
             AgeLimits.of(self.access, self._ages),
             # What is away may have been moved out of a place whose data the index has lost.
             config.unknown_segments == "delete" and not self.access.ask(unknown_in),
@@ -91,7 +91,8 @@ class Inspection:
         """
         access, diagnoses = self.access, list[Diagnosis]()
         with access.current().index.snapshot() as snapshot:
-            at = self.circumstances()
+            trusted = self.circumstances(needs_check=access.needs_check())
+            lacking, unread = replace(trusted, needs_check=True), {*unread_places(access)}
             away = {each.name for each in away_in(snapshot)}
             known = {
                 each.segment.name: each
@@ -107,6 +108,7 @@ class Inspection:
                 try:
                     # A folder that cannot be listed has no entries, but its segments are not missing.
                     entry = on_disk.get(name) or entry_of(access.directory, name)
+                    at = lacking if place_of(name) in unread else trusted
                     found, _ = self._diagnosed(snapshot, name, known.get(name), entry, at)
                 except StorageError as error:
                     found = _unreadable(name, error)
@@ -123,7 +125,7 @@ class Inspection:
         folders = {*map(parent_of, self._missing)}
         absent = {folder for folder in folders if folder and access.directory.stat(folder) is None}
         self._kept = _closed_twins(access.directory, self._missing) | kept(self._missing, known.keys(), absent)
-        yield from (self._held(each, known.get(each.segment), at.usage) for each in diagnoses)
+        yield from (self._held(each, known.get(each.segment), trusted.usage) for each in diagnoses)
 
     def examine(
         self, snapshot: Snapshot, name: str, before: Known | None = None
@@ -133,7 +135,7 @@ class Inspection:
         Args:
             before: what the index knew when all segments were examined.
         """
-        at = self.circumstances()
+        at = self.circumstances(needs_check=self.access.may_lack(name))
         diagnosis, known = self._examine(snapshot, name, before, at)
         return None if diagnosis is None else self._held(diagnosis, known, at.usage), known
 
@@ -181,7 +183,8 @@ class Inspection:
         diagnosis = None
         for _ in range(3):
             with self.access.current().index.snapshot() as snapshot:
-                diagnosis, _ = self._examine(snapshot, name, before, self.circumstances())
+                at = self.circumstances(needs_check=self.access.may_lack(name))
+                diagnosis, _ = self._examine(snapshot, name, before, at)
                 segment = _row_of(snapshot, name)
             with self.access.current().index.snapshot() as snapshot:
                 if segment == _row_of(snapshot, name):

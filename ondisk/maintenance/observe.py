@@ -189,7 +189,7 @@ def observe(
             entry = Entry.of(path.rpartition("/")[2], found)
     if is_dir and entry is not None and entry.kind == "directory":
         with contextlib.suppress(FileNotFoundError), directory.inside(path) as folder:
-            return _look_into(folder, name, known, snapshot, format, needs_check=access.needs_check())
+            return _look_into(folder, name, known, snapshot, format, may_lack=access.may_lack(name))
     if is_dir and entry is not None:
         is_empty = entry.kind == "file" and not entry.size
         return known, OnDisk(False, entry.size, is_empty=is_empty, is_dir=True)
@@ -274,7 +274,7 @@ def has_more(file: ReadableFile, end: End, format: Format) -> bool:
 
 
 def _look_into(
-    folder: Directory, name: str, known: Known | None, snapshot: Snapshot, format: Format, *, needs_check: bool
+    folder: Directory, name: str, known: Known | None, snapshot: Snapshot, format: Format, *, may_lack: bool
 ) -> tuple[Known | None, OnDisk]:
     """Compare the files in the directory of a segment with the index. Memory: a few numbers for each file."""
     files, own, found_files = Files(), dict[str, int](), dict[int, Entry]()
@@ -305,7 +305,7 @@ def _look_into(
     if known is not None and known.deleted is not None:
         known = replace(known, unexplained=max(0, files.removed.count - known.deleted))
     # If the index may be lost, entries mean that files are lost, too.
-    is_lost = needs_check and own.get(METADATA, 0) > 0 and not files.has_new_metadata
+    is_lost = may_lack and own.get(METADATA, 0) > 0 and not files.has_new_metadata
     is_empty = not found_files and not is_lost
     return known, OnDisk(True, size, seen, is_empty, is_refused=refused, is_dir=True, files=files)
 

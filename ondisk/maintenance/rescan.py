@@ -241,7 +241,7 @@ def _file_in_place(
         return _nothing_found(subject, segment, compared, before if is_other else None)
     is_encrypted = comparison.compare_bytes(end, file)
     outcome, damage = _outcome(subject, compared), damaged(compared, subject.format, REMEDY)
-    if known is None and subject.access.needs_check() and subject.format.is_empty(file):
+    if known is None and subject.may_lack and subject.format.is_empty(file):
         return outcome._replace(is_emptied=True)
     data_end = known.rows.data_end if known is not None and known.rows.count and not is_matched else None
     if data_end is not None and (end.length < data_end or (end.compressed and damage is not None)):
@@ -311,7 +311,7 @@ def _folder_in_place(
         if comparison.forget() and copied is None and original is None:
             return _nothing_found(subject, segment, compared, other)
         outcome, files = _outcome(subject, compared)._replace(original=original), files_of(folder, name)
-        if known is None and subject.access.needs_check() and not files and not compared.damage.count:
+        if known is None and subject.may_lack and not files and not compared.damage.count:
             return outcome._replace(is_emptied=True)
         facts = _facts_of_folder(name, folder, segment, end, before.facts)
         found = segment._replace(end=end, facts=facts, has_unknown=False, copies=compared.copies)
@@ -406,7 +406,7 @@ def _outcome(subject: Subject, compared: Compared) -> Outcome:
     # What was taken over from a segment that cannot be read is no news.
     returned, known = max(0, compared.returned - compared.settled.replacing), subject.known
     # In what another program makes, nothing was ever deleted. The index has no rows of a second copy.
-    is_unknown = known is None and not subject.is_shared and not subject.access.needs_check()
+    is_unknown = known is None and not subject.is_shared and not subject.may_lack
     if is_unknown or (known is not None and known.segment.copies is Copies.ALL):
         returned = compared.new
     return Outcome(subject, compared, returned)

@@ -68,7 +68,8 @@ def _damaged(access: Access, name: str) -> tuple[Diagnosis, Known | None]:
         states = ", ".join(diagnosis.state.names)
         hint = "Only a damaged segment whose name fits the step can be salvaged; `ondisk check` reports the states."
         raise InvalidInput(f"{access.path / name} cannot be salvaged: it is {states}", hint=hint)
-    named = [] if known is None else [*misnamed(known, interval_of(access, name), inspection.circumstances())]
+    at = inspection.circumstances(needs_check=access.may_lack(name))
+    named = [] if known is None else [*misnamed(known, interval_of(access, name), at)]
     if wrong := [each for each in diagnosis.reasons if each in named]:
         query = command("query", access.path, "MATCH", "--data")
         hint = f"Copy these data with {query}, delete them with the same MATCH, append the copy, and run maintain."

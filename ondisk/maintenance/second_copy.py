@@ -40,9 +40,9 @@ def copy_of(access: Access, name: str) -> str | None:
     """
     for twin, segment, count in _twins(access, name):
         # All data of one that is no copy itself may have been deleted; an index that was lost does not know that.
-        if segment is None or (not count and (segment.copies is Copies.ALL or access.needs_check())):
+        if segment is None or (not count and (segment.copies is Copies.ALL or access.may_lack(name))):
             continue
-        may_be_part = not access.needs_check() or (bool(access.config.unique) and _has_no_holes(access, segment))
+        may_be_part = not access.may_lack(name) or (bool(access.config.unique) and _has_no_holes(access, segment))
         with contextlib.suppress(FileNotFoundError, StorageError):
             if _is_copy(access, name, segment, may_be_part=may_be_part):
                 return twin

@@ -26,6 +26,7 @@ from ondisk.errors import (
     InvalidInput,
     NeedsCheck,
     NotFound,
+    OndiskError,
     SegmentMissing,
     StateError,
     StorageError,
@@ -954,6 +955,7 @@ def test_what_is_away_is_known_if_a_fix_that_was_interrupted_has_read_a_part_of_
         assert again.doubts() == []
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("accident", ["older index", "rebuilt"])
 def test_what_an_index_lacks_of_an_archive_that_is_away_is_missed(make, tmp_path, accident):
     dataset = make()
@@ -979,8 +981,16 @@ def test_what_an_index_lacks_of_an_archive_that_is_away_is_missed(make, tmp_path
             content(again, "reftime: =2026-11-20")
         shutil.rmtree(again.path / LAST)
         aside.rename(again.path / LAST)
+        for act in (again.repack, partial(again.unarchive, segment(again)), partial(again.archive, segment(again, 1))):
+            with suppress(OndiskError):  # that a fix must read it first
+                act()
+        again.append(some(again, [1], [8]))
+        with suppress(OndiskError):
+            again.archive(segment(again))
         again.fix()
-        assert content(again) == before
+        again.repack()
+        assert [each for each in content(again) if each[1]["station"] != 8] == before
+        assert len(content(again, "station: 8")) == 1
         assert again.doubts() == []
 
 

@@ -1372,6 +1372,8 @@ def test_a_folder_that_somebody_made_is_missed_once_a_fix_has_followed_into_it(d
 @pytest.mark.parametrize("read_only", [True, False])
 def test_a_query_answers_what_it_can_while_the_index_is_not_trusted(three, read_only):
     lose_index(three)
+    fix(three)  # from now on, the index must know what is in the places
+    lose_index(three)
     with ondisk.open(three, read_only=read_only) as dataset:
         assert dataset.needs_check
         assert numbers(dataset) == []
