@@ -994,6 +994,24 @@ def test_what_an_index_lacks_of_an_archive_that_is_away_is_missed(make, tmp_path
         assert again.doubts() == []
 
 
+@pytest.mark.each
+def test_equal_data_in_an_archive_that_was_away_when_the_index_was_lost_all_count(make):
+    """They were appended one after the other: no file is a copy that somebody has made."""
+    dataset = make(unique=[])
+    dataset.archive(segment(dataset))
+    dataset.append(some(dataset, range(0, 72, 3)) + some(dataset, [1]))  # else the whole file would be the same
+    before, aside = content(dataset), gone(dataset)
+    dataset.close()
+    lose_index(dataset.path)
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        shutil.rmtree(again.path / LAST)
+        aside.rename(again.path / LAST)
+        again.fix()
+        again.repack(second_copies=True)
+        assert same(content(again), before)
+
+
 @pytest.mark.parametrize("offline", [True, False])
 def test_who_needs_all_data_waits_for_what_an_index_has_lost_while_it_was_away(make, tmp_path, offline):
     dataset = make()
