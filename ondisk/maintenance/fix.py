@@ -287,10 +287,10 @@ def _remove_sentinel(access: Access, uuid: str, away: Container[str]) -> None:
         with access.current().index.snapshot() as snapshot:
             is_same = snapshot.dataset()["uuid"] == uuid
         if is_same and access.has_sentinel():
-            if access.ask(segment_rows.unaccounted):  # an older index was put back, and may lack data of what is away
-                found = places(access.directory).items()
-                lacking = (each for name, each in found if name in away or each.why_away is not None)
-                note_unread(access.directory, (each for each in lacking if not each.is_offline))
+            # An older index may have been put back, which lacks data of what is away.
+            found = places(access.directory).items()
+            lacking = (each for name, each in found if name in away or each.why_away is not None)
+            note_unread(access.directory, (each for each in lacking if not each.is_offline))
             access.directory.unlink(SENTINEL)
             access.directory.sync()
 

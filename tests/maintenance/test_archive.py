@@ -995,6 +995,30 @@ def test_what_an_index_lacks_of_an_archive_that_is_away_is_missed(make, tmp_path
 
 
 @pytest.mark.each
+def test_what_was_archived_since_an_older_index_is_read_when_the_archive_is_back(make, tmp_path):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    dataset.append(some(dataset, [1], [9]))
+    dataset.close()
+    sql(dataset.path, "PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(dataset.path / INDEX, tmp_path / INDEX)
+    with ondisk.open(dataset.path) as again:
+        again.archive(segment(again))
+        before, aside = content(again), gone(again)
+    for each in dataset.path.glob(f"{INDEX}-*"):
+        each.unlink()
+    shutil.copy(tmp_path / INDEX, dataset.path / INDEX)
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        shutil.rmtree(again.path / LAST)
+        aside.rename(again.path / LAST)
+        again.repack()
+        again.fix()
+        again.repack()
+        assert content(again) == before
+
+
+@pytest.mark.each
 def test_equal_data_in_an_archive_that_was_away_when_the_index_was_lost_all_count(make):
     """They were appended one after the other: no file is a copy that somebody has made."""
     dataset = make(unique=[])
