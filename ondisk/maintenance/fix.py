@@ -290,8 +290,7 @@ def _remove_sentinel(access: Access, uuid: str, away: Container[str]) -> None:
             # An older index may have been put back, which lacks data of what is away.
             found = places(access.directory).items()
             lacking = (each for name, each in found if name in away or each.why_away is not None)
-            is_all_found = not access.ask(segment_rows.unaccounted)  # then what is offline is as it was
-            note_unread(access.directory, (each for each in lacking if not (each.is_offline and is_all_found)))
+            note_unread(access.directory, (each for each in lacking if not each.is_offline))
             access.directory.unlink(SENTINEL)
             access.directory.sync()
 
