@@ -229,7 +229,7 @@ class Access:
         return self.current().index.missing or self.has_sentinel() or self._exchanged() is not None
 
     def may_lack(self, name: str) -> bool:
-        """Return whether the index may not know all data of a segment: of any, or as its place was not read since."""
+        """Return whether the index may not know all data of a segment: it is lost, or a fix must read a place first."""
         return self.needs_check() or (bool(place_of(name)) and place(self.directory, place_of(name)).is_unread)
 
     def check_trusted(self) -> None:

@@ -62,7 +62,7 @@ def _is_unknown(snapshot: Snapshot, found: Place) -> bool:
     since = 0 if found.identity is None else found.identity.known_since
     if since == 0 or since <= snapshot.dataset()["generation"]:
         return False
-    # While it is lost, or the sentinel exists, everybody is told that the index may not know all data that are there.
+    # If the index is lost, or the sentinel exists, every command says so: a place that is there needs no other warning.
     is_told = snapshot.index.missing or snapshot.index.directory.inode(SENTINEL) is not None
     return found.why_away is not None or not is_told
 

@@ -111,8 +111,8 @@ def fix(
         report.segments += map(Done.of, access.layout.mend(access))
         if not report.needs_check and not errors:
             recount(access, "fix", places(access.directory))  # all in them that can be read is known now
-        report.segments += [_left_alone(each) for each in places_away(access)]
         report.segments += _unaccounted(access, report)
+        report.segments += [_left_alone(each) for each in places_away(access)]
     return report
 
 
@@ -290,7 +290,8 @@ def _remove_sentinel(access: Access, uuid: str, away: Container[str]) -> None:
             # An older index may have been put back, which lacks data of what is away.
             found = places(access.directory).items()
             lacking = (each for name, each in found if name in away or each.why_away is not None)
-            note_unread(access.directory, (each for each in lacking if not each.is_offline))
+            is_all_found = not access.ask(segment_rows.unaccounted)  # then what is offline is as it was
+            note_unread(access.directory, (each for each in lacking if not (each.is_offline and is_all_found)))
             access.directory.unlink(SENTINEL)
             access.directory.sync()
 

@@ -202,7 +202,7 @@ class Inspection:
         format = access.format(known.segment.format) if known is not None else access.format_of(name)
         if known is not None:
             known = replace(known, interval=segment_rows.interval_of(snapshot, known.segment))
-        known, on_disk = observe(access, snapshot, name, known, entry, format)
+        known, on_disk = observe(access, snapshot, name, known, entry, format, needs_check=at.needs_check)
         start = format.begin().end.length if known is None else format.first_offset(known.segment.end)
         found = diagnose(name, known, on_disk, at, start)
         if known is None:

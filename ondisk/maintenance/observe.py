@@ -179,7 +179,14 @@ class _Layout:
 
 
 def observe(
-    access: Access, snapshot: Snapshot, name: str, known: Known | None, entry: Entry | None, format: Format
+    access: Access,
+    snapshot: Snapshot,
+    name: str,
+    known: Known | None,
+    entry: Entry | None,
+    format: Format,
+    *,
+    needs_check: bool,
 ) -> tuple[Known | None, OnDisk | None]:
     """Look at a segment on disk; return what is known, with what only that tells of the rows, and what is there."""
     directory, path, is_dir = access.directory, name, format.is_dir
@@ -189,7 +196,7 @@ def observe(
             entry = Entry.of(path.rpartition("/")[2], found)
     if is_dir and entry is not None and entry.kind == "directory":
         with contextlib.suppress(FileNotFoundError), directory.inside(path) as folder:
-            return _look_into(folder, name, known, snapshot, format, may_lack=access.may_lack(name))
+            return _look_into(folder, name, known, snapshot, format, needs_check=needs_check)
     if is_dir and entry is not None:
         is_empty = entry.kind == "file" and not entry.size
         return known, OnDisk(False, entry.size, is_empty=is_empty, is_dir=True)
@@ -274,7 +281,7 @@ def has_more(file: ReadableFile, end: End, format: Format) -> bool:
 
 
 def _look_into(
-    folder: Directory, name: str, known: Known | None, snapshot: Snapshot, format: Format, *, may_lack: bool
+    folder: Directory, name: str, known: Known | None, snapshot: Snapshot, format: Format, *, needs_check: bool
 ) -> tuple[Known | None, OnDisk]:
     """Compare the files in the directory of a segment with the index. Memory: a few numbers for each file."""
     files, own, found_files = Files(), dict[str, int](), dict[int, Entry]()
@@ -305,7 +312,7 @@ def _look_into(
     if known is not None and known.deleted is not None:
         known = replace(known, unexplained=max(0, files.removed.count - known.deleted))
     # If the index may be lost, entries mean that files are lost, too.
-    is_lost = may_lack and own.get(METADATA, 0) > 0 and not files.has_new_metadata
+    is_lost = needs_check and own.get(METADATA, 0) > 0 and not files.has_new_metadata
     is_empty = not found_files and not is_lost
     return known, OnDisk(True, size, seen, is_empty, is_refused=refused, is_dir=True, files=files)
 

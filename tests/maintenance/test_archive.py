@@ -1019,6 +1019,36 @@ def test_what_was_archived_since_an_older_index_is_read_when_the_archive_is_back
 
 
 @pytest.mark.each
+def test_what_an_older_index_lacks_of_an_archive_that_is_offline_is_read_when_it_is_back(make, tmp_path):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    dataset.rename_archive("last", "tape")
+    dataset.close()
+    sql(dataset.path, "PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(dataset.path / INDEX, tmp_path / INDEX)
+    with ondisk.open(dataset.path) as again:
+        again.rename_archive("tape", "last")
+        again.append(some(again, range(3), [9]))
+        again.archive(segment(again))
+        again.rename_archive("last", "tape")
+        before = content(again)
+        again.set_offline("tape")
+        aside = gone(again, "tape")
+    for each in dataset.path.glob(f"{INDEX}-*"):
+        each.unlink()
+    shutil.copy(tmp_path / INDEX, dataset.path / INDEX)
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        (again.path / ".archive/tape").rmdir()
+        aside.rename(again.path / ".archive/tape")
+        again.set_online("tape")
+        again.repack()
+        again.fix()
+        again.repack()
+        assert content(again) == before
+
+
+@pytest.mark.each
 def test_equal_data_in_an_archive_that_was_away_when_the_index_was_lost_all_count(make):
     """They were appended one after the other: no file is a copy that somebody has made."""
     dataset = make(unique=[])
