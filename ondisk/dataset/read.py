@@ -491,7 +491,7 @@ class DatasetReader:
             return self._read(snapshot, segment, begin, size, places)
         format = self._format(segment.format)
         blocks = snapshot.blocks(segment.id, begin, begin + size)
-        first, last = blocks[0], blocks[-1]
+        first, last = blocks[0][0], blocks[-1][0]
         if begin + size > last.offset + format.block_size:  # before memory is allocated for it
             problem = f"its rows of {segment.name!r} reach past the end of their block near byte {begin + size}"
             raise snapshot.corrupt(problem, segment=segment.name)
@@ -507,17 +507,13 @@ class DatasetReader:
         position = first.position
         stored = self._read(snapshot, segment, position, last.position + last.stored - position)
         view = memoryview(stored)
-        if first is last:
-            content = _unpacked(format, segment, first, view)
-        else:
-            pieces, offset = [], first.offset
-            for block in blocks:
-                if block.offset != offset:
-                    raise _other_size(segment, block.offset)
-                at = block.position - position
-                pieces.append(_unpacked(format, segment, block, view[at : at + block.stored]))
-                offset += len(pieces[-1])
-            content = b"".join(pieces)
+        pieces = []
+        for block, block_end in blocks:
+            at = block.position - position
+            pieces.append(_unpacked(format, segment, block, view[at : at + block.stored]))
+            if block_end is not None and block.offset + len(pieces[-1]) != block_end:
+                raise _other_size(segment, block_end)
+        content = b"".join(pieces)
         content = content[begin - first.offset : begin - first.offset + size]
         if len(content) < size:
             raise _other_size(segment, begin + size)

@@ -113,7 +113,13 @@ class Segment(NamedTuple):
 
 
 _SEGMENT_NAMED = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE name = ?"
-_BLOCKS_BEFORE = "SELECT offset, position, stored FROM block WHERE segment = ? AND offset < ? ORDER BY offset DESC"
+# The last column is where a block ends; NULL of the last block, if damage follows what is known of it.
+_BLOCKS_BEFORE = (
+    "SELECT offset, position, stored, coalesce((SELECT min(later.offset) FROM block AS later"
+    " WHERE later.segment = block.segment AND later.offset > block.offset),"
+    " (SELECT iif(hides_data, NULL, length) FROM segment WHERE id = block.segment))"
+    " FROM block WHERE segment = ? AND offset < ? ORDER BY offset DESC"
+)
 
 
 class Snapshot:
@@ -333,25 +339,27 @@ class Snapshot:
         except ValueError as error:
             raise self.corrupt(str(error), segment=row[1]) from None
 
-    def blocks(self, segment: int, begin: int, end: int) -> list[Block]:
+    def blocks(self, segment: int, begin: int, end: int) -> list[tuple[Block, int | None]]:
         """Return the blocks of a compressed segment that contain decompressed bytes from `begin` to `end`, in order.
+
+        With each comes the offset at which it ends; None if damage follows what is known of it.
 
         Raises:
             IndexCorrupt: no block begins at `begin` or before it, or blocks overlap.
         """
         nearest = self._row(_BLOCKS_BEFORE, (segment, end))
-        if nearest is not None and nearest[0] <= begin and min(nearest) >= 0:  # most data are in one block
-            return [Block(*nearest)]
-        found: list[Block] = []
-        for row in chain.from_iterable(self.select(_BLOCKS_BEFORE, (segment, end), _FEW)):
-            found.append(Block(*row))
-            if row[0] <= begin:
+        if nearest is not None and nearest[0] <= begin and min(nearest[:3]) >= 0:  # most data are in one block
+            return [(Block(*nearest[:3]), nearest[3])]
+        found: list[tuple[Block, int | None]] = []
+        for *place, block_end in chain.from_iterable(self.select(_BLOCKS_BEFORE, (segment, end), _FEW)):
+            found.append((Block(*place), block_end))
+            if place[0] <= begin:
                 break
         else:
             raise self.corrupt(f"it has no block of segment {segment} with byte {begin}")
         found.reverse()
         last_end = 0
-        for block in found:
+        for block, _ in found:
             # Damaged bytes that a fix found may be between them.
             if block.stored < 0 or block.position < last_end:
                 raise self.corrupt(f"the blocks of segment {segment} near byte {block.position} overlap")

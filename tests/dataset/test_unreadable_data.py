@@ -8,12 +8,13 @@ import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from worlds import sql
+from worlds import rot, sql
 
 import ondisk
 from ondisk import Datum, keys
@@ -29,6 +30,7 @@ from ondisk.errors import (
     SegmentMissing,
     StorageError,
 )
+from ondisk.formats.diskqueue import blocks
 from ondisk.keys import Key, KeyRing
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -131,6 +133,11 @@ def place_of(dataset: ondisk.Dataset, number: int) -> tuple[int, int]:
     return holding[-1] if holding else (location.offset, location.size)
 
 
+def block_of(dataset: ondisk.Dataset, number: int) -> tuple[int, int]:
+    """Return position and size, in the file, of a block of a dataset with one segment."""
+    return sql(dataset.path, 'SELECT position, stored FROM block ORDER BY "offset"')[number]
+
+
 def test_a_query_that_skips_damage_returns_all_other_data_and_lists_those(partly_damaged):
     dataset, readable, damaged = partly_damaged
     dataset.close()
@@ -162,6 +169,53 @@ def test_a_query_that_skips_damage_returns_all_other_data_and_lists_those(partly
             assert several.skipped.listed[0].dataset == str(dataset.path)
         with pytest.raises((IntegrityError, SegmentMissing, StorageError)):
             list(dataset.query())
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["a block that others follow", "the last block"])
+def test_a_block_that_a_changed_byte_made_longer_is_damage_although_its_frames_are_whole(create, number):
+    """LZ4 copies bytes: if it copies more, a frame stands whole at the place of another, perhaps of the same time."""
+    dataset = create(fields={"n": "integer"}, format="seg", compression="lz4")
+    for hour in range(2):
+        dataset.append([Datum(T + timedelta(hours=hour), {"n": n}, {"text": "x" * 40}) for n in range(20)])
+    (position, size), (path,) = block_of(dataset, number), (dataset.path / "2026").iterdir()
+    locations = [datum.location for datum in dataset.query()][20 * number :][:20]
+    content = path.read_bytes()
+    whole = blocks.unpack(content[position : position + size])
+    frames = [whole[at.offset - locations[0].offset :][: at.size] for at in locations]
+    found = 0
+    for byte, mask in product(range(position + 4, position + size), range(1, 256)):
+        changed = content[:byte] + bytes((content[byte] ^ mask,)) + content[byte + 1 :]
+        try:
+            again = blocks.unpack(changed[position : position + size])
+        except SegmentCorrupt:
+            continue
+        wrong = [
+            n
+            for n, (at, frame) in enumerate(zip(locations, frames, strict=True))
+            if (there := again[at.offset - locations[0].offset :][: at.size]) != frame and there in frames
+        ]
+        if wrong:
+            rot(path, changed)
+            with pytest.raises(SegmentCorrupt, match="does not have the size that the index says"):
+                list(dataset.query(f"reftime:={T + timedelta(hours=number):%FT%H:%M}; n:{wrong[0]}"))
+            with pytest.raises(SegmentCorrupt, match="does not have the size that the index says"):
+                dataset.read(locations[wrong[0]])
+            if (found := found + 1) == 3:
+                break
+    assert found
+
+
+def test_data_before_damage_in_the_last_block_are_read_into_a_new_index_and_from_it(create):
+    dataset = create(fields={"n": "integer"}, format="seg", compression="lz4")
+    dataset.append([Datum(T, {"n": n}, Random(n).randbytes(300)) for n in range(6)])
+    dataset.close()
+    (path,) = (dataset.path / "2026").iterdir()
+    content = path.read_bytes()
+    path.write_bytes(content[:-60] + bytes((content[-60] ^ 1,)) + content[-59:])
+    (dataset.path / "index.sqlite").unlink()
+    with ondisk.open(dataset.path) as dataset:
+        dataset.fix()
+        assert [datum.metadata["n"] for datum in dataset.query()] == [0, 1, 2, 3, 4]
 
 
 def test_damage_in_an_archive_is_skipped_and_an_index_that_cannot_be_right_is_not(create):
