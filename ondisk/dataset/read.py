@@ -34,7 +34,7 @@ from ondisk.formats import Format, find, of_extension
 from ondisk.formats.base import Loaded
 from ondisk.index import Index, Key, Row, Segment, Snapshot, segment_rows
 from ondisk.matcher import Expression
-from ondisk.segment import Block, Sealer, SegmentFile
+from ondisk.segment import Sealer, SegmentFile
 from ondisk.segments.concat_reader import ConcatReader
 from ondisk.segments.file_facts import Committed, WholeFiles, restore_or_salvage
 
@@ -491,7 +491,7 @@ class DatasetReader:
             return self._read(snapshot, segment, begin, size, places)
         format = self._format(segment.format)
         blocks = snapshot.blocks(segment.id, begin, begin + size)
-        first, last = blocks[0][0], blocks[-1][0]
+        first, last = blocks[0], blocks[-1]
         if begin + size > last.offset + format.block_size:  # before memory is allocated for it
             problem = f"its rows of {segment.name!r} reach past the end of their block near byte {begin + size}"
             raise snapshot.corrupt(problem, segment=segment.name)
@@ -508,11 +508,12 @@ class DatasetReader:
         stored = self._read(snapshot, segment, position, last.position + last.stored - position)
         view = memoryview(stored)
         pieces = []
-        for block, block_end in blocks:
+        for block in blocks:
             at = block.position - position
-            pieces.append(_unpacked(format, segment, block, view[at : at + block.stored]))
-            if block_end is not None and block.offset + len(pieces[-1]) != block_end:
-                raise _other_size(segment, block_end)
+            piece = _unpacked(format, segment, block.position, view[at : at + block.stored])
+            if block.end is not None and block.offset + len(piece) != block.end:
+                raise _other_size(segment, block.end)
+            pieces.append(piece)
         content = b"".join(pieces)
         content = content[begin - first.offset : begin - first.offset + size]
         if len(content) < size:
@@ -553,12 +554,12 @@ def _is_damage(error: OndiskError) -> bool:
     return isinstance(error, FrameCorrupt | SegmentCorrupt | SegmentMissing | AuthenticationFailed | KeyMissing)
 
 
-def _unpacked(format: Format, segment: Segment, block: Block, stored: memoryview) -> bytes:
+def _unpacked(format: Format, segment: Segment, position: int, stored: memoryview) -> bytes:
     try:
         return format.unpack(stored)
     except SegmentCorrupt as error:
-        message = f"{segment.name}, at byte {block.position} of the file: {error.message}"
-        raise SegmentCorrupt(message, hint=_OTHER_BLOCKS, segment=segment.name, position=block.position) from None
+        message = f"{segment.name}, at byte {position} of the file: {error.message}"
+        raise SegmentCorrupt(message, hint=_OTHER_BLOCKS, segment=segment.name, position=position) from None
 
 
 def misplaced(snapshot: Snapshot, segment: Segment, begin: int) -> IndexCorrupt:

@@ -22,7 +22,7 @@ from ondisk.index.tables import begin_of, formatted
 from ondisk.index.where import Condition, condition, resolve
 from ondisk.matcher import Expression, undeclared_in
 from ondisk.named_tuple import NamedTuple
-from ondisk.segment import Block, End, Facts
+from ondisk.segment import End, Facts
 from ondisk.segments.file_facts import Committed
 from ondisk.step import DAY, Step, inner_of, place_of
 
@@ -113,13 +113,21 @@ class Segment(NamedTuple):
 
 
 _SEGMENT_NAMED = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE name = ?"
-# The last column is where a block ends; NULL of the last block, if damage follows what is known of it.
 _BLOCKS_BEFORE = (
     "SELECT offset, position, stored, coalesce((SELECT min(later.offset) FROM block AS later"
     " WHERE later.segment = block.segment AND later.offset > block.offset),"
     " (SELECT iif(hides_data, NULL, length) FROM segment WHERE id = block.segment))"
     " FROM block WHERE segment = ? AND offset < ? ORDER BY offset DESC"
 )
+
+
+class KnownBlock(NamedTuple):
+    """A block of a compressed segment as the index knows it: a `Block`, and where it ends."""
+
+    offset: int  # of its first decompressed byte
+    position: int  # of its first byte in the file
+    stored: int  # bytes that it occupies in the file
+    end: int | None  # offset after its last decompressed byte; None if damage follows what is known of it
 
 
 class Snapshot:
@@ -339,27 +347,25 @@ class Snapshot:
         except ValueError as error:
             raise self.corrupt(str(error), segment=row[1]) from None
 
-    def blocks(self, segment: int, begin: int, end: int) -> list[tuple[Block, int | None]]:
+    def blocks(self, segment: int, begin: int, end: int) -> list[KnownBlock]:
         """Return the blocks of a compressed segment that contain decompressed bytes from `begin` to `end`, in order.
-
-        With each comes the offset at which it ends; None if damage follows what is known of it.
 
         Raises:
             IndexCorrupt: no block begins at `begin` or before it, or blocks overlap.
         """
         nearest = self._row(_BLOCKS_BEFORE, (segment, end))
-        if nearest is not None and nearest[0] <= begin and min(nearest[:3]) >= 0:  # most data are in one block
-            return [(Block(*nearest[:3]), nearest[3])]
-        found: list[tuple[Block, int | None]] = []
-        for *place, block_end in chain.from_iterable(self.select(_BLOCKS_BEFORE, (segment, end), _FEW)):
-            found.append((Block(*place), block_end))
-            if place[0] <= begin:
+        if nearest is not None and 0 <= nearest[0] <= begin and nearest[1] >= 0 <= nearest[2]:
+            return [KnownBlock(*nearest)]  # most data are in one block
+        found: list[KnownBlock] = []
+        for row in chain.from_iterable(self.select(_BLOCKS_BEFORE, (segment, end), _FEW)):
+            found.append(KnownBlock(*row))
+            if row[0] <= begin:
                 break
         else:
             raise self.corrupt(f"it has no block of segment {segment} with byte {begin}")
         found.reverse()
         last_end = 0
-        for block, _ in found:
+        for block in found:
             # Damaged bytes that a fix found may be between them.
             if block.stored < 0 or block.position < last_end:
                 raise self.corrupt(f"the blocks of segment {segment} near byte {block.position} overlap")

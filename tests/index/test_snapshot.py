@@ -297,7 +297,7 @@ def packed(index):
 def test_the_blocks_of_a_span_are_those_that_hold_a_byte_of_it(packed, begin, end, places):
     with packed.snapshot() as snapshot:
         ends = [each.offset for each in BLOCKS[1:]] + [None]  # no row says where the segment ends
-        assert snapshot.blocks(PACKED.id, begin, end) == [(BLOCKS[place], ends[place]) for place in places]
+        assert snapshot.blocks(PACKED.id, begin, end) == [(*BLOCKS[place], ends[place]) for place in places]
 
 
 def test_a_frame_larger_than_a_block_is_in_all_the_blocks_that_it_fills(create):
@@ -315,9 +315,9 @@ def test_a_frame_larger_than_a_block_is_in_all_the_blocks_that_it_fills(create):
         everything = snapshot.blocks(1, 12, end.length)
     assert list(map(len, found)) == [1, 7, 1]
     assert [block for blocks in found for block in blocks] == everything
-    assert found[1][0][0].offset == datum.location.offset
-    last, last_end = everything[-1]
-    assert (last.position + last.stored, last_end) == (end.size, end.length)
+    assert found[1][0].offset == datum.location.offset
+    last = everything[-1]
+    assert (last.position + last.stored, last.end) == (end.size, end.length)
 
 
 def test_blocks_of_every_append_are_found_and_those_of_one_that_came_to_nothing_are_not(create):
@@ -327,7 +327,7 @@ def test_blocks_of_every_append_are_found_and_those_of_one_that_came_to_nothing_
         dataset.append([Datum(T.replace(hour=hour), {}, {"hour": "a duplicate"})])
     with access_to(dataset.path) as access, access.current().index.snapshot() as snapshot:
         length = snapshot.segment_named("2026/11-20.seg").end.length
-        offsets = [block.offset for block, _ in snapshot.blocks(1, 12, length)]
+        offsets = [block.offset for block in snapshot.blocks(1, 12, length)]
     assert offsets == [datum.location.offset for datum in dataset.query()]
     assert len(offsets) == 5
 
@@ -424,6 +424,6 @@ def check_set_apart(dataset, index, texts):
         assert [seq for seq, _ in rows] == [*range(1, 48, 2)]
         assert [snapshot.metadata(row[4:]) for _, row in rows] == [{"n": n} | texts[n % 3] for n in range(0, 48, 2)]
         assert [*segment_rows.blocks_of(snapshot, segment)] == blocks
-        assert [block for block, _ in snapshot.blocks(segment.id, 12, segment.end.length)] == blocks
+        assert [block[:3] for block in snapshot.blocks(segment.id, 12, segment.end.length)] == blocks
     with index.snapshot() as snapshot:
         assert stations(snapshot) == []
