@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -51,15 +52,20 @@ def write(frame, dataset, mode="append", **options):
 def check_sound(dataset, *, failed=False):
     """Nothing is wrong, and nothing left of what was staged; of a job that failed, nothing that check does not name."""
 
-    def staged():
-        return [f".staged/{each.name}" for each in dataset.path.glob(".staged/*")]
+    def look():
+        """Return the staged files before a check, those that it names, and its report."""
+        before = sorted(f".staged/{each.name}" for each in dataset.path.glob(".staged/*"))
+        report = dataset.check(accurate=True)
+        named = [each.segment for each in report if each.segment.startswith(".staged")]
+        return before, named, report
 
-    left, report = staged(), dataset.check(accurate=True)
-    while failed and staged() != left:  # other tasks of the job still end
-        left, report = staged(), dataset.check(accurate=True)
+    left, named, report = look()
+    end = time.monotonic() + 30
+    while failed and named != left and time.monotonic() < end:  # other tasks of the job still end
+        left, named, report = look()
     assert [each for each in report if each.state & ~State.DIRTY] == []
     assert left == [] or failed
-    assert [each.segment for each in report if each.segment.startswith(".staged")] == sorted(left)
+    assert named == left
 
 
 @pytest.mark.check
