@@ -508,11 +508,11 @@ class DatasetReader:
         stored = self._read(snapshot, segment, position, last.position + last.stored - position)
         view = memoryview(stored)
         pieces = []
-        for block in blocks:
+        for block, block_end in zip(blocks, [*(each.offset for each in blocks[1:]), last.end], strict=True):
             at = block.position - position
             piece = _unpacked(format, segment, block.position, view[at : at + block.stored])
-            if block.end is not None and block.offset + len(piece) != block.end:
-                raise _other_size(segment, block.end)
+            if block_end is not None and block.offset + len(piece) != block_end:
+                raise _other_size(segment, block_end)
             pieces.append(piece)
         content = b"".join(pieces)
         content = content[begin - first.offset : begin - first.offset + size]

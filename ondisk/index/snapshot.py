@@ -114,9 +114,9 @@ class Segment(NamedTuple):
 
 _SEGMENT_NAMED = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE name = ?"
 _BLOCKS_BEFORE = (
-    "SELECT offset, position, stored, coalesce((SELECT min(later.offset) FROM block AS later"
-    " WHERE later.segment = block.segment AND later.offset > block.offset),"
-    " (SELECT iif(hides_data, NULL, length) FROM segment WHERE id = block.segment))"
+    "SELECT offset, position, stored, (SELECT iif(hides_data, NULL, coalesce((SELECT min(later.offset)"
+    " FROM block AS later WHERE later.segment = block.segment AND later.offset > block.offset), length))"
+    " FROM segment WHERE id = block.segment)"
     " FROM block WHERE segment = ? AND offset < ? ORDER BY offset DESC"
 )
 
@@ -127,7 +127,7 @@ class KnownBlock(NamedTuple):
     offset: int  # of its first decompressed byte
     position: int  # of its first byte in the file
     stored: int  # bytes that it occupies in the file
-    end: int | None  # offset after its last decompressed byte; None if damage follows what is known of it
+    end: int | None  # offset after its last decompressed byte; None if its segment has damage that hides data
 
 
 class Snapshot:

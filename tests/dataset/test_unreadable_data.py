@@ -216,6 +216,8 @@ def test_data_before_damage_in_the_last_block_are_read_into_a_new_index_and_from
     with ondisk.open(dataset.path) as dataset:
         dataset.fix()
         assert [datum.metadata["n"] for datum in dataset.query()] == [0, 1, 2, 3, 4]
+        dataset.append([Datum(T, {"n": 6}, b"after the damage")])
+        assert [datum.metadata["n"] for datum in dataset.query()] == [0, 1, 2, 3, 4, 6]
 
 
 def test_damage_in_an_archive_is_skipped_and_an_index_that_cannot_be_right_is_not(create):

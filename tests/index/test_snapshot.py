@@ -296,8 +296,7 @@ def packed(index):
 )
 def test_the_blocks_of_a_span_are_those_that_hold_a_byte_of_it(packed, begin, end, places):
     with packed.snapshot() as snapshot:
-        ends = [each.offset for each in BLOCKS[1:]] + [None]  # no row says where the segment ends
-        assert snapshot.blocks(PACKED.id, begin, end) == [(*BLOCKS[place], ends[place]) for place in places]
+        assert [block[:3] for block in snapshot.blocks(PACKED.id, begin, end)] == [BLOCKS[place] for place in places]
 
 
 def test_a_frame_larger_than_a_block_is_in_all_the_blocks_that_it_fills(create):
@@ -318,6 +317,7 @@ def test_a_frame_larger_than_a_block_is_in_all_the_blocks_that_it_fills(create):
     assert found[1][0].offset == datum.location.offset
     last = everything[-1]
     assert (last.position + last.stored, last.end) == (end.size, end.length)
+    assert [block.end for block in everything[:-1]] == [block.offset for block in everything[1:]]
 
 
 def test_blocks_of_every_append_are_found_and_those_of_one_that_came_to_nothing_are_not(create):
